@@ -251,7 +251,7 @@ func TestAnnounceCutOff(t *testing.T) {
 	}
 }
 
-// answersOnly asks who has an address, and expects the answer of a node, and no other one.
+// answersOnly asks for the neighbor with an address, and expects the answer of a node, and no other one.
 func (a announcers) answersOnly(addr, name string) {
 	a.t.Helper()
 	nettest.Run(a.t, a.client.ns, "ip", "neigh", "flush", "to", addr)

@@ -120,3 +120,50 @@ func TestGateways(t *testing.T) {
 		silent(addr)
 	}
 }
+
+// TestNewerOptions: what dockerd has from version 28 on for networks and endpoints is in force, or refused with a hint.
+func TestNewerOptions(t *testing.T) {
+	c := newCluster(t, 1, withIPv6)
+	h := c.nodes[0]
+	h.network("b6", "--ipv6", "--subnet", "10.77.0.0/20", "--subnet", "fd77::/112")
+	h.refused([]string{"network", "create", "-d", "weft", "--ipam-driver", "weft", "-o",
+		"com.docker.network.bridge.gateway_mode_ipv4=routed", "n"}, "option com.docker.network.bridge.gateway_mode_ipv4", "pool=NAME")
+	h.refused([]string{"run", "--rm", "--network", "b6", "--ip", "10.77.1.8", "--ip6", "fd77::77", image, "/bin/true"},
+		"--ip6 fd77::77 is not supported")
+	if h.major() >= 28 {
+		err := h.post("/networks/create", map[string]any{
+			"Name": "six", "Driver": "weft", "EnableIPv4": false, "EnableIPv6": true, "IPAM": map[string]any{"Driver": "weft"},
+		})
+		if err == nil || !strings.Contains(err.Error(), "leave --ipv4=false out") {
+			t.Errorf("a network of IPv6 only: %v", err)
+		}
+		h.docker("create", "--name", "c1", "--network", "none", image, "/bin/sleep", "100000")
+		h.docker("network", "disconnect", "none", "c1")
+		h.docker("start", "c1")
+		connect := func(option, value string) error {
+			return h.post("/networks/b6/connect", map[string]any{"Container": "c1", "EndpointConfig": map[string]any{
+				"IPAMConfig": map[string]any{"IPv4Address": "10.77.1.9"}, "MacAddress": "02:42:00:00:00:09",
+				"DriverOpts": map[string]any{option: value},
+			}})
+		}
+		err = connect("com.docker.network.endpoint.ifname", "web0")
+		if err == nil || !strings.Contains(err.Error(), "ifname=web0 is not supported") {
+			t.Errorf("the name of an interface: %v", err)
+		}
+		if err := connect("com.docker.network.endpoint.sysctls", "net.ipv4.conf.IFNAME.log_martians=1"); err != nil {
+			t.Fatal(err)
+		}
+		link := h.docker("exec", "c1", "ip", "addr", "show", "eth0")
+		for _, want := range []string{"10.77.1.9/32", "02:42:00:00:00:09", "inet6 fd77::"} {
+			if !strings.Contains(link, want) {
+				t.Errorf("the container has no %q:\n%s", want, link)
+			}
+		}
+		if on := h.docker("exec", "c1", "cat", "/proc/sys/net/ipv4/conf/eth0/log_martians"); on != "1" {
+			t.Errorf("the endpoint's sysctl is %q", on)
+		}
+		h.reaches("c1", "192.168.77.1")
+		h.docker("rm", "-f", "c1")
+	}
+	h.clean()
+}

@@ -21,6 +21,8 @@ const (
 	OptionMTU = "com.docker.network.driver.mtu"
 	// OptionMAC has, in RequestAddress, the MAC address of the endpoint.
 	OptionMAC = "com.docker.network.endpoint.macaddress"
+	// OptionIfName has, in CreateEndpoint, the interface's name in the container, from dockerd 28 on. Join has no field for it.
+	OptionIfName = "com.docker.network.endpoint.ifname"
 	// OptionPortMap has, in CreateEndpoint, Join and ProgramExternalConnectivity, the ports to publish, a list of PortBinding.
 	OptionPortMap = "com.docker.network.portmap"
 	// OptionOnlyIPv4 is set in ProgramExternalConnectivity from dockerd 28 on if the IPv6 gateway of the container is on

@@ -18,6 +18,10 @@ func (d *Driver) createEndpoint(_ context.Context, q cnm.CreateEndpoint) (any, e
 	if _, ok := d.records.network(q.NetworkID); !ok {
 		return nil, d.unknownNetwork(q.NetworkID)
 	}
+	if name, is := q.Options[cnm.OptionIfName]; is {
+		return nil, model.Errorf(model.CodeInvalidConf, "leave it out: Docker itself names the interfaces of drivers that are not part of it",
+			"--driver-opt %s=%v is not supported", cnm.OptionIfName, name)
+	}
 	if q.Interface == nil {
 		q.Interface = &cnm.EndpointInterface{}
 	}

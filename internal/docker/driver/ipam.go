@@ -26,6 +26,7 @@ const (
 	annotationAddrs   = "cni.projectcalico.org/ipAddrs"
 	annotationPools4  = "cni.projectcalico.org/ipv4pools"
 	annotationPools6  = "cni.projectcalico.org/ipv6pools"
+	annotationFamily  = "cni.projectcalico.org/ipFamilies"
 	annotationDefault = "v1.multus-cni.io/default-network"
 )
 
@@ -156,23 +157,28 @@ func (d *Driver) requestGateway(p pool, asked string) (any, error) {
 
 // requestAddress6 returns the IPv6 address of the attachment that the request for its IPv4 address has made.
 func (d *Driver) requestAddress6(n network, p pool, mac string, want netip.Addr) (any, error) {
-	offers := func(e endpoint) bool {
-		return e.Network == n.ID && e.MAC == mac && e.Endpoint == "" && e.Offered6.IsValid() && !e.Address6.IsValid()
+	waits := func(e endpoint) bool {
+		return e.Network == n.ID && e.MAC == mac && e.Endpoint == "" && !e.Address6.IsValid()
 	}
 	e, ok, err := d.records.updateFirst(func(e endpoint) bool {
-		return offers(e) && (!want.IsValid() || want == e.Offered6.Addr())
+		return waits(e) && e.Offered6.IsValid() && (!want.IsValid() || want == e.Offered6.Addr())
 	}, func(e *endpoint) { e.Address6, e.Pool6 = e.Offered6, p.ID })
 	if err != nil {
 		return nil, err
 	}
-	if _, other := find(d.records, d.records.endpoints, offers); !ok && other {
-		return nil, model.Errorf(model.CodeInvalidConf, "leave it out", "--ip6 %s is not supported", want)
+	if ok {
+		return cnm.Address{Address: e.Address6.String()}, nil
 	}
-	if !ok {
-		return nil, model.Errorf(model.CodeInvalidConf, "leave --ipv6 out, or add an IPv6 pool to the cluster",
-			"network %s has no IPv6 addresses", n.name())
+	err = model.Errorf(model.CodeInvalidConf, "leave --ipv6 out, or add an IPv6 pool to the cluster",
+		"network %s has no IPv6 addresses", n.name())
+	// dockerd does not release the IPv4 address that it got before.
+	if e, ok = find(d.records, d.records.endpoints, waits); ok {
+		if e.Offered6.IsValid() {
+			err = model.Errorf(model.CodeInvalidConf, "leave it out", "--ip6 %s is not supported", want)
+		}
+		err = errors.Join(err, d.detach(e))
 	}
-	return cnm.Address{Address: e.Address6.String()}, nil
+	return nil, err
 }
 
 // attach makes the attachment in a namespace in which nothing runs.
@@ -197,6 +203,9 @@ func (d *Driver) attach(e *endpoint, n network, want netip.Addr) error {
 	if want.IsValid() {
 		lists[annotationAddrs] = []string{want.String()}
 		delete(lists, annotationPools4) // the address says which one
+		if _, six := find(d.records, d.records.pools, func(p pool) bool { return p.V6 && p.Network == n.ID }); six {
+			lists[annotationFamily] = []string{string(model.IPv4), string(model.IPv6)}
+		}
 	}
 	for key, list := range lists {
 		if len(list) > 0 {

@@ -69,7 +69,7 @@ func (d *Driver) poolsOf(q cnm.CreateNetwork) ([]pool, error) {
 		all = append(all, p)
 	}
 	if len(all) == 0 || all[0].V6 {
-		return nil, model.Errorf(model.CodeInvalidConf, "", "network %s has no IPv4 pool", q.NetworkID)
+		return nil, model.Errorf(model.CodeInvalidConf, "leave --ipv4=false out", "a network with IPv6 only is not supported")
 	}
 	return all, nil
 }

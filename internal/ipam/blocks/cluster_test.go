@@ -118,6 +118,11 @@ func TestClusterPools(t *testing.T) {
 		{"blind", calicoConf(`"assign_ipv4":"false"`, `"assign_ipv6":"true"`), model.AddressRequest{}, "fd00:0006"},
 		{"n4", four, model.AddressRequest{Addrs: addrs("10.4.0.77")}, "10.4"},
 		{"n4", four, model.AddressRequest{Addrs: addrs("10.1.7.7 fd00:6::77")}, "10.1 fd00:0006"},
+		{"n4", both, model.AddressRequest{Addrs: addrs("10.4.0.80")}, "10.4"},
+		{
+			"n4", four,
+			model.AddressRequest{Addrs: addrs("10.4.0.81"), Families: []model.IPFamily{model.IPv4, model.IPv6}}, "10.4 fd00:0006",
+		},
 
 		{
 			"n4", four,

@@ -42,15 +42,18 @@ func (ps *poolSelector) clusterWants(c clusterConf, req ipam.Request) ([][]want,
 	if len(podRequest.Addrs) > 0 {
 		specific = podRequest.Addrs
 	}
-	if len(specific) > 0 {
-		return ps.specificWants(specific)
+	out, err := ps.specificWants(specific)
+	if err != nil || len(specific) > 0 && len(podRequest.Families) == 0 {
+		return out, err
 	}
 	families := c.families
 	if len(podRequest.Families) > 0 {
 		families = podRequest.Families
 	}
-	var out [][]want
 	for _, f := range families {
+		if slices.ContainsFunc(specific, func(a netip.Addr) bool { return a.Is6() == (f == model.IPv6) }) {
+			continue
+		}
 		words, where := c.pools[f], "ipam.ipv4_pools"
 		if f == model.IPv6 {
 			where = "ipam.ipv6_pools"
@@ -64,7 +67,6 @@ func (ps *poolSelector) clusterWants(c clusterConf, req ipam.Request) ([][]want,
 			return nil, ipam.Invalid(`"IPv4" or "IPv6"`, "annotation ipFamilies: %q is no family", f)
 		}
 		var wants []want
-		var err error
 		if len(words) > 0 {
 			wants, err = ps.named(f, words, where, useOf(podRequest))
 		} else {

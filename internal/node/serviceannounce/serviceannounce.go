@@ -7,7 +7,7 @@
 // If a node is added or lost, the addresses of other nodes stay where they are.
 //
 // A node that is cut off from the datastore does not learn that another one has taken its addresses over. It hears that one
-// announce them, and answers for them no more until the datastore says again that the node is ready. It does not stop
+// announce them, and answers for them no more until the datastore reports the node ready again. It does not stop
 // before: while no node reaches the datastore, no other one would answer.
 package serviceannounce
 
@@ -157,7 +157,7 @@ func (a *Announcer) Run(ctx context.Context) error {
 	}
 }
 
-// ask sends whether the datastore says that this node is ready.
+// ask asks the datastore for this node, and sends why the node is not known to be ready, nil if it is.
 func (a *Announcer) ask(ctx context.Context, to chan<- error) {
 	limited, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -181,8 +181,8 @@ func (a *Announcer) decide(err error) {
 	if err != nil {
 		for addr := range a.contested {
 			if !a.yielded[addr] {
-				a.cfg.Log.Warn("another node announces an address of a Service: this one answers for it no more until the datastore says "+
-					"that it is ready", "address", addr, "err", err)
+				a.cfg.Log.Warn("another node announces an address of a Service: this one answers for it no more until the datastore reports "+
+					"it ready", "address", addr, "err", err)
 			}
 			a.yielded[addr] = true
 		}
