@@ -111,6 +111,9 @@ func programs(t testing.TB) string {
 // Stop kills the API server; etcd stays.
 func (s *Server) Stop() { s.api.kill() }
 
+// PID returns the API server's process ID.
+func (s *Server) PID() int { return s.api.cmd.Process.Pid }
+
 // Restart starts a stopped API server again and waits until it is ready.
 func (s *Server) Restart() {
 	s.t.Helper()

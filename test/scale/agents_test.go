@@ -3,8 +3,6 @@
 package scale_test
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -24,9 +22,8 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/apitest"
-	"github.com/weft-net/weft/internal/cluster/facts"
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/cluster/store/kube"
-	"github.com/weft-net/weft/internal/model"
 )
 
 // relay forwards connections to a server, as a load balancer does, and counts them and their bytes.
@@ -93,14 +90,25 @@ func (r *relay) serve(client net.Conn) {
 		_, _ = io.Copy(server, client)
 		_ = server.Close()
 	})
-	n, _ := io.Copy(client, server)
-	r.received.Add(n)
+	_, _ = io.Copy(counting{client, &r.received}, server)
 	_ = client.Close()
 	done.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.conns, client)
 	delete(r.conns, server)
+}
+
+// counting adds what is written.
+type counting struct {
+	io.Writer
+	n *atomic.Int64
+}
+
+func (c counting) Write(b []byte) (int, error) {
+	n, err := c.Writer.Write(b)
+	c.n.Add(int64(n))
+	return n, err
 }
 
 // since returns the times after a moment, relative to it.
@@ -117,98 +125,124 @@ func (r *relay) since(begin time.Time, times func(*relay) []time.Time) []time.Du
 	return out
 }
 
-// herd is the part of an agent that talks to the API server, many times in one process.
-type herd struct {
-	t     *testing.T
-	facts []*facts.Facts
-	end   func()
+// simulated is the part of an agent that talks to the API server: its store with the watches of facts, on connections
+// of its own. Instead of facts, which are megabytes for thousands of nodes, it keeps how many nodes it knows
+// and the last one.
+type simulated struct {
+	synced, nodes atomic.Int64
+	last          atomic.Pointer[string] // the name of the node that was added last
 }
 
-// startHerd starts that many, each of a node of its own that has no Node object, and waits until all know the cluster.
+// follow counts events until the watch ends.
+func (a *simulated) follow(events <-chan store.Event) {
+	for e := range events {
+		switch {
+		case e.Type == store.Synced:
+			a.synced.Store(1)
+		case !e.Object.Key.Of(store.Nodes()):
+		case e.Type == store.Added:
+			a.last.Store(&e.Object.Key.Name)
+			a.nodes.Add(1)
+		case e.Type == store.Deleted:
+			a.nodes.Add(-1)
+		}
+	}
+}
+
+// herd is many agents in this process.
+type herd struct {
+	t      *testing.T
+	agents []*simulated
+	end    func()
+}
+
+const userAgent = "weft/scale"
+
+func agentName(i int) string { return fmt.Sprintf("agent%05d", i) }
+
+// startHerd starts that many, each of a node of its own, and waits until all know the cluster.
 func startHerd(t *testing.T, conf string, n int) *herd {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	h := &herd{t: t, end: func() { cancel(); running.Wait() }}
 	t.Cleanup(h.end)
-	log := slog.New(slog.DiscardHandler)
+	begin := time.Now()
 	for i := range n {
 		s, err := kube.Open(kube.Config{
-			Access: kube.Access{Kubeconfig: conf, Getenv: os.Getenv}, Node: fmt.Sprintf("agent%04d", i), Pools: true,
-			Agent: "weft/scale", Log: log, Now: time.Now, After: time.After,
+			Access: kube.Access{Kubeconfig: conf, Getenv: os.Getenv}, Node: agentName(i), Pools: true,
+			Agent: userAgent, Log: slog.New(slog.DiscardHandler), Now: time.Now, After: time.After,
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := facts.New(s, fmt.Sprintf("agent%04d", i), log, time.After)
-		h.facts = append(h.facts, f)
-		running.Go(func() { _ = s.Run(ctx) })
-		running.Go(func() { _ = f.Run(ctx) })
-	}
-	for _, f := range h.facts {
-		select {
-		case <-f.Synced():
-		case <-time.After(5 * time.Minute):
-			t.Fatal("an agent does not know the cluster")
+		events, err := s.Watch(ctx)
+		if err != nil {
+			t.Fatal(err)
 		}
+		a := &simulated{}
+		h.agents = append(h.agents, a)
+		running.Go(func() { _ = s.Run(ctx) })
+		running.Go(func() { a.follow(events) })
+		time.Sleep(time.Until(begin.Add(time.Duration(i) * startPace))) // as a rollout, not all at once
 	}
+	h.until("the cluster", func(a *simulated) bool { return a.synced.Load() > 0 && a.nodes.Load() >= int64(n) })
+	t.Logf("%d agents know the cluster %s after the first one's start", n, time.Since(begin).Round(time.Second))
 	return h
 }
 
-// until waits until all agents' facts are as wanted.
-func (h *herd) until(what string, ok func(*model.Cluster) bool) {
+// startPace is the time between the starts of two agents, patience how long one may take to learn something.
+const startPace, patience = 5 * time.Millisecond, 15 * time.Minute
+
+// until waits until all agents know something.
+func (h *herd) until(what string, ok func(*simulated) bool) {
 	h.t.Helper()
-	limit := time.Now().Add(5 * time.Minute)
-	for _, f := range h.facts {
-		for !ok(f.Cluster()) {
+	limit := time.Now().Add(patience)
+	for i, a := range h.agents {
+		for !ok(a) {
 			if time.Now().After(limit) {
-				h.t.Fatal("some agent does not know ", what)
+				h.t.Fatalf("agent %d does not know %s", i, what)
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
 	}
 }
 
-// requests returns how many requests the server has completed or, of watches, begun, by kind; those of the agents only.
-func requests(t *testing.T, s *apitest.Server) map[string]float64 {
-	t.Helper()
-	out := map[string]float64{}
-	lines := bufio.NewScanner(bytes.NewReader(s.Do(http.MethodGet, "/metrics", nil)))
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		rest, ok := strings.CutPrefix(lines.Text(), "apiserver_request_total{")
-		if !ok {
-			continue
-		}
-		labels, value, _ := strings.Cut(rest, "} ")
-		n, err := strconv.ParseFloat(value, 64)
-		resource := labelOf(labels, "resource")
-		if err != nil || !slices.Contains([]string{
-			"nodes", "pods", "namespaces", "network-attachment-definitions", "addresspools", "addressblocks", "",
-		}, resource) || labelOf(labels, "subresource") != "" {
-			continue
-		}
-		out[labelOf(labels, "verb")+" "+resource] += n
-	}
-	return out
+// learn creates a node and waits until all agents know it.
+func (h *herd) learn(c *apitest.Server, name string, third int) {
+	h.t.Helper()
+	c.Do(http.MethodPost, "/api/v1/nodes", nodeObject(name, third))
+	h.until("node "+name, func(a *simulated) bool { last := a.last.Load(); return last != nil && *last == name })
 }
 
-func labelOf(labels, name string) string {
-	_, rest, _ := strings.Cut(labels, name+`="`)
-	value, _, _ := strings.Cut(rest, `"`)
-	return value
+// nodeObject is a Node with the parts of one that the kubelet and weft write.
+func nodeObject(name string, i int) fields {
+	return fields{
+		"apiVersion": "v1", "kind": "Node",
+		"metadata": fields{
+			"name": name, "uid": "uid-" + name, "creationTimestamp": made, "labels": fields{"kubernetes.io/hostname": name},
+		},
+		"spec": fields{"podCIDRs": []string{fmt.Sprintf("10.%d.%d.0/24", i>>8, i&255)}},
+		"status": fields{"addresses": []fields{
+			{"type": "InternalIP", "address": fmt.Sprintf("172.16.%d.%d", i>>8, i&255)},
+		}},
+	}
 }
 
 // TestManyAgents: agents of many nodes at one API server. Without changes they make nearly no requests; while the server
-// is away each tries with one watch at a time, and comes back with one connection. WEFT_AGENTS is their number, up to
-// thousands on a host with enough memory. When they come back is printed: it depends on random delays
-// (TestGateSpreads in cluster/store/kube).
+// is away each tries with one watch at a time, and when it is back after a SIGKILL they do not all come at once.
+// WEFT_AGENTS is their number, up to thousands on a host with enough memory, and WEFT_QUIET the time for which they are
+// observed without changes: their watches end by themselves after five to ten minutes.
 func TestManyAgents(t *testing.T) {
 	agents, quiet := 50, 2*time.Second
 	if n, err := strconv.Atoi(os.Getenv("WEFT_AGENTS")); err == nil {
 		agents, quiet = n, time.Minute
 	}
-	c := apitest.Start(t, nil, netip.MustParseAddr("127.0.0.1"), "--max-requests-inflight=2000")
+	if d, err := time.ParseDuration(os.Getenv("WEFT_QUIET")); err == nil {
+		quiet = d
+	}
+	audit := newAudit(t)
+	c := apitest.Start(t, nil, netip.MustParseAddr("127.0.0.1"), audit.args()...)
 	for _, pattern := range []string{"../../deploy/crds/weft.dev_*.yaml", "../../deploy/nad-crd.yaml"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
@@ -222,44 +256,52 @@ func TestManyAgents(t *testing.T) {
 			c.DefineKind(text)
 		}
 	}
-	node := func(name string, third int) fields {
-		return fields{
-			"apiVersion": "v1", "kind": "Node", "metadata": fields{"name": name},
-			"spec": fields{"podCIDRs": []string{fmt.Sprintf("10.9.%d.0/24", third)}},
+	c.BulkPut(func(yield func(string, any) bool) {
+		for i := range agents {
+			if !yield("minions/"+agentName(i), nodeObject(agentName(i), i)) {
+				return
+			}
 		}
-	}
-	for i := range 20 {
-		c.Do(http.MethodPost, "/api/v1/nodes", node(fmt.Sprintf("other%d", i), i))
-	}
+		pooled(agents, yield)
+	})
+	controllerResident(t, c, min(20*time.Second, quiet))
 	r := newRelay(t, c)
 	h := startHerd(t, c.Kubeconfig(r.url, ""), agents)
-	before := requests(t, c)
-	time.Sleep(quiet)
-	idle := 0.0
-	for kind, n := range requests(t, c) {
-		if n -= before[kind]; n > 0 {
-			t.Logf("idle: %.2f %s per agent and minute", n/float64(agents)/quiet.Minutes(), kind)
-			idle += n
-		}
-	}
-	if idle > float64(agents) {
-		t.Errorf("%.0f requests of %d idle agents", idle, agents)
-	}
-	t.Logf("%d agents, idle for %s: %.2f requests per agent and minute", agents, quiet, idle/float64(agents)/quiet.Minutes())
+	per := func(n int64) float64 { return float64(n) / float64(agents) }
+	t.Logf("%.1f KiB from the server per agent until then", per(r.received.Load())/1024)
 
-	c.Do(http.MethodPost, "/api/v1/nodes", node("joined", 200))
-	h.until("the node that joined", func(c *model.Cluster) bool {
-		return slices.ContainsFunc(c.Nodes, func(n model.Node) bool { return n.Name == "joined" })
-	})
+	began, received := time.Now(), r.received.Load()
+	time.Sleep(quiet)
+	idle := 0
+	asked, _ := audit.since(t, began)
+	for kind, n := range asked.byKind() {
+		t.Logf("idle: %.2f %s per agent and minute", per(int64(n))/quiet.Minutes(), kind)
+		idle += n
+	}
+	if float64(idle) > float64(agents)*max(1, 2*quiet.Minutes()) {
+		t.Errorf("%d requests of %d idle agents in %s", idle, agents, quiet)
+	}
+	t.Logf("%d agents, idle for %s: %.2f requests and %.0f bytes from the server per agent and minute", agents, quiet,
+		per(int64(idle))/quiet.Minutes(), per(r.received.Load()-received)/quiet.Minutes())
+	t.Logf("resident: API server %.0f MiB, these agents %.0f MiB", mib(resident(t, c.PID())), mib(resident(t, os.Getpid())))
+
+	received = r.received.Load()
+	began = time.Now()
+	const changes = 5
+	for i := range changes {
+		h.learn(c, fmt.Sprint("joined", i), agents+i)
+	}
+	t.Logf("a node that joins: %.0f bytes from the server per agent; all know it after %s (mean of %d)",
+		per(r.received.Load()-received)/changes, (time.Since(began) / changes).Round(time.Millisecond), changes)
+
 	c.Stop()
 	stopped := time.Now()
-	time.Sleep(8 * time.Second) // long enough for the longest delay between attempts
+	time.Sleep(8 * time.Second) // long enough for the longest delay between attempts of few agents
 	tried := r.since(stopped, func(r *relay) []time.Time { return r.attempts })
 	c.Restart()
-	c.Do(http.MethodPost, "/api/v1/nodes", node("late", 201))
-	h.until("the node that joined after the restart", func(c *model.Cluster) bool {
-		return slices.ContainsFunc(c.Nodes, func(n model.Node) bool { return n.Name == "late" })
-	})
+	t.Logf("the server is ready again %s after the SIGKILL", time.Since(stopped).Round(time.Second))
+	h.learn(c, "late", agents+changes)
+	t.Logf("all agents know a node that joined then %s after the SIGKILL", time.Since(stopped).Round(time.Second))
 	back := r.since(stopped, func(r *relay) []time.Time { return r.accepted })
 	t.Logf("%d attempts of %d agents while the server was away for 8 s", len(tried), agents)
 	// At first each of the six watches of an agent tries, then one of them. All share one connection when the server is
@@ -268,17 +310,44 @@ func TestManyAgents(t *testing.T) {
 		t.Errorf("%d attempts while the server was away and %d connections afterwards, want at most %d, and %d to %d", len(tried),
 			len(back), 14*agents, agents, 3*agents)
 	}
-	const bucket = 500 * time.Millisecond
-	histogram := map[time.Duration]int{}
-	most := 0
-	for _, at := range back {
-		histogram[(at-back[0]).Truncate(bucket)]++
-		most = max(most, histogram[(at-back[0]).Truncate(bucket)])
+	if most := histogram(t, "connections", back, agents); 4*most > 3*agents {
+		t.Errorf("%d of %d agents came back within a second", most, agents)
 	}
-	for at := time.Duration(0); at <= back[len(back)-1]-back[0]; at += bucket {
-		t.Logf("%6s after the first: %4d %s", at, histogram[at], strings.Repeat("#", histogram[at]*60/len(back)))
+	seen, refused := audit.since(t, stopped)
+	t.Logf("answered by errors: %v", refused)
+	for kind, n := range seen.byKind() {
+		t.Logf("after the restart: %.2f %s per agent", per(int64(n)), kind)
 	}
-	t.Logf("at most %d of %d connections came within %s", most, len(back), bucket)
+	lists, watches := seen.times(true), seen.times(false)
+	histogram(t, "watches that continue", watches, 6*agents)
+	if len(watches) < 3*agents {
+		t.Errorf("%d of %d watches tried to continue where they had ended", len(watches), 6*agents)
+	}
+	most := histogram(t, "lists and watches that begin with all objects", lists, agents)
+	if 20*most > 19*len(lists) {
+		t.Errorf("%d of %d lists of %d agents came within a second", most, len(lists), agents)
+	}
 	h.end()
-	t.Logf("%.1f KiB from the server per agent in all", float64(r.received.Load())/float64(agents)/1024)
+}
+
+// histogram prints how many there are in each second after the first, for a minute, and returns the most.
+func histogram(t *testing.T, what string, all []time.Duration, agents int) (most int) {
+	t.Helper()
+	if len(all) == 0 {
+		t.Logf("no %s", what)
+		return 0
+	}
+	in := map[time.Duration]int{}
+	for _, at := range all {
+		in[(at-all[0]).Truncate(time.Second)]++
+	}
+	for _, n := range in {
+		most = max(most, n)
+	}
+	for at := time.Duration(0); at <= min(time.Minute, all[len(all)-1]-all[0]); at += time.Second {
+		t.Logf("%4s after the first: %5d %s", at, in[at], strings.Repeat("#", in[at]*60/most))
+	}
+	t.Logf("%d %s, the first %s after the SIGKILL; at most %d came within a second, %.1f %% of %d", len(all), what,
+		all[0].Round(100*time.Millisecond), most, 100*float64(most)/float64(agents), agents)
+	return most
 }

@@ -57,18 +57,28 @@ func (c *cluster) residentSet() int {
 	best := 0
 	for range 3 {
 		time.Sleep(c.rest())
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.agent.Process.Pid))
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		var kib int
-		for l := range strings.Lines(string(text)) {
-			if _, err := fmt.Sscanf(l, "VmRSS: %d kB", &kib); err == nil && (best == 0 || kib*1024 < best) {
-				best = kib * 1024
-			}
+		if now := resident(c.t, c.agent.Process.Pid); best == 0 || now < best {
+			best = now
 		}
 	}
 	return best
+}
+
+// resident returns a process's resident set in bytes.
+func resident(t testing.TB, pid int) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kib := 0
+	for l := range strings.Lines(string(text)) {
+		if _, err := fmt.Sscanf(l, "VmRSS: %d kB", &kib); err == nil {
+			return kib * 1024
+		}
+	}
+	t.Fatalf("process %d has no VmRSS", pid)
+	return 0
 }
 
 // rest returns the time until garbage is returned to the kernel.
