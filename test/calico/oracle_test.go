@@ -19,6 +19,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 )
 
@@ -35,17 +36,13 @@ const otherNamespace = "bank"
 // same random objects, world after world, and each new connection must have the same verdict.
 func TestOracle(t *testing.T) {
 	worlds, seed := number(t, worldsVariable, defaultWorlds), uint64(number(t, seedVariable, 1))
-	dual := map[string]string{
-		"FELIX_IPV6SUPPORT": "true", "IP6": "autodetect", "CALICO_IPV6POOL_CIDR": "fd10:244::/64", "CALICO_IPV6POOL_VXLAN": "Always",
-		"CALICO_IPV6POOL_NAT_OUTGOING": "true", // or what a node answers has another address
-	}
 	for name, conf := range map[string]map[string]string{
 		"iptables-nft":         {"FELIX_IPTABLESBACKEND": "nft"},
 		"iptables-legacy":      {"FELIX_IPTABLESBACKEND": "legacy"},
 		"nft":                  {"FELIX_NFTABLESMODE": "Enabled"},
-		"dual iptables-nft":    merged(dual, "FELIX_IPTABLESBACKEND", "nft"),
-		"dual iptables-legacy": merged(dual, "FELIX_IPTABLESBACKEND", "legacy"),
-		"dual nft":             merged(dual, "FELIX_NFTABLESMODE", "Enabled"),
+		"dual iptables-nft":    dualStack(map[string]string{"FELIX_IPTABLESBACKEND": "nft"}),
+		"dual iptables-legacy": dualStack(map[string]string{"FELIX_IPTABLESBACKEND": "legacy"}),
+		"dual nft":             dualStack(map[string]string{"FELIX_NFTABLESMODE": "Enabled"}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := newOracle(t, conf)
@@ -60,9 +57,13 @@ func TestOracle(t *testing.T) {
 	}
 }
 
-func merged(conf map[string]string, key, value string) map[string]string {
+// dualStack returns a configuration of Felix with both families.
+func dualStack(conf map[string]string) map[string]string {
 	out := maps.Clone(conf)
-	out[key] = value
+	maps.Copy(out, map[string]string{
+		"FELIX_IPV6SUPPORT": "true", "IP6": "autodetect", "CALICO_IPV6POOL_CIDR": "fd10:244::/64", "CALICO_IPV6POOL_VXLAN": "Always",
+		"CALICO_IPV6POOL_NAT_OUTGOING": "true", // or what a node answers has another address
+	})
 	return out
 }
 
@@ -101,32 +102,37 @@ func newOracle(t *testing.T, conf map[string]string) *oracle {
 	conf["FELIX_FAILSAFEOUTBOUNDHOSTPORTS"] = "udp:0.0.0.0/0:53,udp:0.0.0.0/0:67,tcp:0.0.0.0/0:" + apiPort
 	o := &oracle{t: t, felix: newArena(t, conf), weft: newArena(t, conf)}
 	o.felix.populate()
-	w := o.weft
-	for _, n := range w.nodes {
+	o.weft.replaceFelix()
+	o.weft.populate()
+	return o
+}
+
+// replaceFelix stops Felix and lets weft enforce policies in its place.
+func (a *arena) replaceFelix() {
+	a.t.Helper()
+	for _, n := range a.nodes {
 		n.felix.stop(syscall.SIGTERM)
 	}
-	port, err := strconv.Atoi(w.URL[strings.LastIndex(w.URL, ":")+1:])
+	port, err := strconv.Atoi(a.URL[strings.LastIndex(a.URL, ":")+1:])
 	if err != nil {
-		t.Fatal(err)
+		a.t.Fatal(err)
 	}
 	own := object("FelixConfiguration", "default", "", fields{ // what Felix has in its environment
 		"failsafeOutboundHostPorts": []fields{
 			{"protocol": "UDP", "port": 53}, {"protocol": "UDP", "port": 67}, {"protocol": "TCP", "port": port},
 		},
 	})
-	w.Do(http.MethodDelete, w.path(own)+"/default", nil) // Felix has created it
-	w.create(own)
-	w.weft("ipam", "import", "--from", "calico")
-	for _, n := range w.nodes {
+	a.Do(http.MethodDelete, a.path(own)+"/default", nil) // Felix has created it
+	a.create(own)
+	a.weft("ipam", "import", "--from", "calico")
+	for _, n := range a.nodes {
 		n.startAgent()
-		w.until(n.name+" has its mesh", func() bool {
+		a.until(n.name+" has its mesh", func() bool {
 			_, err := os.Stat(filepath.Join(n.dir, "state", "mesh.json"))
 			return err == nil
 		})
-		w.until(n.name+" is clean", func() bool { return n.clean() })
+		a.until(n.name+" is clean", func() bool { return n.clean() })
 	}
-	w.populate()
-	return o
 }
 
 func newArena(t *testing.T, conf map[string]string) *arena {
@@ -212,6 +218,7 @@ func (a *arena) populate() {
 		nettest.Run(a.t, h.ns, "nft", "table inet nodeport { chain prerouting { type nat hook prerouting priority dstnat; "+translate+"; }; }")
 	}
 	a.matrix = serveMatrix(a.t, hosts)
+	a.keepNeighbors()
 	for _, s := range []struct {
 		in, name string
 		pods     []string
@@ -237,6 +244,37 @@ func (a *arena) populate() {
 			})
 		}
 	}
+}
+
+// keepNeighbors makes the neighbors that hosts have learned permanent while no policy exists: under Felix a policy of a host
+// endpoint also governs neighbor discovery, so that a verdict would depend on what was sent before (TestNeighborDiscovery).
+func (a *arena) keepNeighbors() {
+	a.t.Helper()
+	a.matrix.try(nil)
+	for _, h := range a.matrix.hosts {
+		for _, n := range neighbors(a.t, h.ns) {
+			ip(a.t, h.ns, "neigh replace "+n.Dst+" lladdr "+n.MAC+" dev "+n.Dev+" nud permanent")
+		}
+	}
+}
+
+// neighbor is an entry of ip neigh.
+type neighbor struct {
+	Dst, Dev string
+	MAC      string `json:"lladdr"`
+}
+
+// neighbors returns the neighbors that a namespace has learned, and those that are permanent.
+func neighbors(t *testing.T, ns *netns.NS) (out []neighbor) {
+	t.Helper()
+	for _, family := range []string{"-4", "-6"} {
+		var some []neighbor
+		if err := json.Unmarshal([]byte(nettest.Run(t, ns, "ip", "-j", family, "neigh", "show")), &some); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, some...)
+	}
+	return slices.DeleteFunc(out, func(n neighbor) bool { return n.MAC == "" })
 }
 
 // nodePort is a port of each node that the kernel translates to port 5000 of a pod on it, as for a Service.
