@@ -194,7 +194,7 @@ func TestRights(t *testing.T) {
 		"weft": {
 			"pods/status", "nodes/status", "events", "ipamclaims/status", "addresspoolrequests", "addresspools/status",
 			"addressclaims/status", "addressclaims", "addressblocks",
-			"nodeendpoints", "addressmoves", "clusternetworkpolicies/status",
+			"nodeendpoints", "flowlisteners", "addressmoves", "clusternetworkpolicies/status",
 		},
 		"weft-controller": {
 			"addresspools", "services/status", "addresspools/status", "addressblocks/status", "addressclaims/status", "events", "addresspoolrequests", "addressblocks",

@@ -26,6 +26,7 @@ const (
 	blocksURL     = "/apis/weft.dev/v1alpha1/addressblocks"
 	poolsURL      = "/apis/weft.dev/v1alpha1/addresspools"
 	endpointsURL  = "/apis/weft.dev/v1alpha1/nodeendpoints"
+	listenersURL  = "/apis/weft.dev/v1alpha1/flowlisteners"
 	ipamClaimsURL = "/apis/k8s.cni.cncf.io/v1alpha1/namespaces/default/ipamclaims"
 	claimsURL     = "/apis/weft.dev/v1alpha1/namespaces/default/addressclaims"
 	movesURL      = "/apis/weft.dev/v1alpha1/namespaces/default/addressmoves"
@@ -52,6 +53,12 @@ func status(fields string) string { return `{"status":` + fields + `}` }
 func endpoints(node string) string {
 	return fmt.Sprintf(`{"apiVersion":"weft.dev/v1alpha1","kind":"NodeEndpoints","metadata":{"name":%q},
 		"spec":{"endpoints":[{"namespace":"a","pod":"p","interface":"eth0","addresses":["10.0.0.1"]}]}}`, node)
+}
+
+func listener(node string) string {
+	return fmt.Sprintf(`{"apiVersion":"weft.dev/v1alpha1","kind":"FlowListener","metadata":{"name":%q,
+		"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":%[1]q,"uid":"8d4b2d1e-0000-4000-8000-000000000000"}]},
+		"spec":{"address":":9443","key":"%s="}}`, node, strings.Repeat("A", 43))
 }
 
 func claim(name, spec string) string {
@@ -93,6 +100,7 @@ func (c *cluster) rights() {
 	c.Do(http.MethodPost, ipamClaimsURL, `{"apiVersion":"k8s.cni.cncf.io/v1alpha1","kind":"IPAMClaim",
 		"metadata":{"name":"vm"},"spec":{"network":"lan","interface":"net1"}}`)
 	c.Do(http.MethodPost, poolsURL, pool("p", "{}"))
+	c.Do(http.MethodPost, listenersURL, listener("n2"))
 	c.Do(http.MethodPost, leasesURL, lease("weft-controller"))
 	for path, body := range map[string]string{
 		ipamClaimsURL + "/vm": `{"ips":["10.0.7.1/24"]}`,
@@ -120,6 +128,7 @@ func (c *cluster) rights() {
 		{"a block asked for an address", swap, blocksURL + "/b2", `{"spec":{"asked":{}}}`, 422, "bound to no node"},
 		{"a pool's status", swapStatus, poolsURL + "/p", status(`{"wanted":["n2"]}`), 422, "bound to no node"},
 		{"a request", "POST", requestsURL, request("loose", "n1"), 422, "requests for its own node only"},
+		{"a listener", "POST", listenersURL, listener("n1"), 422, "the token is of no node"},
 	} {
 		x.name = "a token of no node: " + x.name
 		c.try(loose, x)
@@ -182,6 +191,7 @@ func (c *cluster) controllerRights() {
 		{"a pod's status", "PATCH", fmt.Sprintf(statusOf, "p2"), network, 403, "cannot patch"},
 		{"secrets", "GET", "/api/v1/secrets", "", 403, "cannot list"},
 		{"endpoints", "POST", endpointsURL, endpoints("n2"), 403, "cannot create"},
+		{"a listener's key", swap, listenersURL + "/n2", patch(`{"address":":1"}`), 403, "cannot update"},
 		{"moves", "POST", movesURL, move("m2", "n2"), 403, "cannot create"},
 		{"Calico's pools read", "GET", "/apis/crd.projectcalico.org/v1/ippools", "", 404, ""},
 		{"the Lease read", "GET", leasesURL + "/weft-controller", "", 200, ""},
@@ -239,6 +249,7 @@ func (c *cluster) inForce(token string) {
 		{"claims", "POST", claimsURL + dryRun, claim("mine", `{}`), 422, "and no others"},
 		{"requests", "POST", requestsURL + dryRun, request("r2", "n2"), 422, "requests for its own node only"},
 		{"endpoints", "POST", endpointsURL + dryRun, endpoints("n2"), 422, "this is n2"},
+		{"listeners", "DELETE", listenersURL + "/n2" + dryRun, "", 422, "this is n2"},
 		{"moves", "POST", movesURL + dryRun, move("m2", "n2"), 422, "the token is of n1"},
 	} {
 		for until := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {

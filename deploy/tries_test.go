@@ -2,7 +2,10 @@
 
 package deploy
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // tries are what an agent of node n1 may write, and may not.
 func tries() []try {
@@ -46,11 +49,14 @@ func tries() []try {
 			`{"metadata":{"annotations":{"weft.dev/pod-addresses":null}}}`, 200, "",
 		},
 		{
-			"its own listener", "PATCH", nodeStatus + "n1/status",
+			"its own listener, as earlier versions", "PATCH", nodeStatus + "n1/status",
 			`{"metadata":{"annotations":{"weft.dev/flow-listener":"{}"}}}`, 200, "",
 		},
 		{
-			"another node's listener", "PATCH", nodeStatus + "n2/status",
+			"it is removed", "PATCH", nodeStatus + "n1/status", `{"metadata":{"annotations":{"weft.dev/flow-listener":null}}}`, 200, "",
+		},
+		{
+			"another node's listener, as earlier versions", "PATCH", nodeStatus + "n2/status",
 			`{"metadata":{"annotations":{"weft.dev/flow-listener":"{}"}}}`, 422, "this one is n2, the token is of n1",
 		},
 		{
@@ -390,6 +396,14 @@ func tries() []try {
 		{"its own endpoints", "POST", endpointsURL, endpoints("n1"), 201, ""},
 		{"another node's endpoints", "POST", endpointsURL, endpoints("n2"), 422, "this is n2, the token is of n1"},
 		{"endpoints deleted", "DELETE", endpointsURL + "/n1", "", 403, "cannot delete"},
+		{"its own listener", "POST", listenersURL, listener("n1"), 201, ""},
+		{"its key", swap, listenersURL + "/n1", patch(`{"key":"` + strings.Repeat("B", 43) + `="}`), 200, ""},
+		{"a key that is none", swap, listenersURL + "/n1", patch(`{"key":"none"}`), 422, "spec.key"},
+		{"another node's listener", "POST", listenersURL, listener("n3"), 422, "this is n3, the token is of n1"},
+		{"its key replaced", swap, listenersURL + "/n2", patch(`{"key":"` + strings.Repeat("B", 43) + `="}`), 422, "this is n2, the token is of n1"},
+		{"its deletion", "DELETE", listenersURL + "/n2", "", 422, "this is n2, the token is of n1"},
+		{"its own listener deleted", "DELETE", listenersURL + "/n1", "", 200, ""},
+		{"listeners read", "GET", listenersURL, "", 403, "cannot list"},
 		{"network policies read", "GET", "/apis/networking.k8s.io/v1/networkpolicies", "", 200, ""},
 		{
 			"a network policy made", "POST", "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies", "{}", 403,

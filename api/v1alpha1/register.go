@@ -16,7 +16,8 @@ func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(SchemeGroupVersion, &AddressPool{}, &AddressPoolList{}, &AddressBlock{}, &AddressBlockList{},
 		&AddressPoolRequest{}, &AddressPoolRequestList{},
 		&AddressReservation{}, &AddressReservationList{}, &AddressClaim{}, &AddressClaimList{},
-		&NodeEndpoints{}, &NodeEndpointsList{}, &AddressMove{}, &AddressMoveList{})
+		&NodeEndpoints{}, &NodeEndpointsList{}, &AddressMove{}, &AddressMoveList{},
+		&FlowListener{}, &FlowListenerList{})
 	metav1.AddToGroupVersion(s, SchemeGroupVersion)
 	return nil
 }

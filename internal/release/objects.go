@@ -26,8 +26,8 @@ import (
 const agentManager = "weft"
 
 // removeObjects deletes what weft has written in the cluster and is no part of the release: annotations and a condition of
-// nodes, the controller's Lease, conditions of policies, and unless keepData the kinds with their objects. It returns what
-// stays, and why.
+// nodes, the controller's Lease, conditions of policies, where agents listen, and unless keepData the kinds with their
+// objects. It returns what stays, and why.
 func (c *Cluster) removeObjects(ctx context.Context, keepData bool) ([]string, error) {
 	if err := c.removeRights(ctx); err != nil {
 		return nil, err
@@ -41,6 +41,10 @@ func (c *Cluster) removeObjects(ctx context.Context, keepData bool) ([]string, e
 	leases := c.client.CoordinationV1().Leases(leaseNamespace)
 	if err := leases.Delete(ctx, controller, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("lease %s: %w", controller, err)
+	}
+	err := c.flowListeners().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("listeners of flows: %w", err)
 	}
 	var kept []string
 	own, err := decode(deploy.Kinds())
@@ -70,6 +74,11 @@ func (c *Cluster) removeObjects(ctx context.Context, keepData bool) ([]string, e
 		}
 	}
 	return kept, nil
+}
+
+// flowListeners are where agents listen, which have ended: no data to keep.
+func (c *Cluster) flowListeners() dynamic.NamespaceableResourceInterface {
+	return c.dynamic.Resource(schema.GroupVersionResource{Group: "weft.dev", Version: "v1alpha1", Resource: "flowlisteners"})
 }
 
 // leaseNamespace is where the controller's Lease is, whatever the release's namespace.
@@ -355,7 +364,17 @@ func (c *Cluster) Preview(ctx context.Context, keepData bool) (Preview, error) {
 			out.Objects = append(out.Objects, "condition "+string(core.NodeNetworkUnavailable)+" of Node "+n.Name)
 		}
 	}
-	if !keepData {
+	if keepData {
+		listeners, err := c.flowListeners().List(ctx, metav1.ListOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return out, fmt.Errorf("listeners of flows: %w", err)
+		}
+		if err == nil {
+			for _, l := range listeners.Items {
+				out.Objects = append(out.Objects, l.GetKind()+" "+l.GetName())
+			}
+		}
+	} else {
 		counts, err := c.Objects(ctx)
 		if err != nil {
 			return out, err

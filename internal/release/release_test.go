@@ -198,6 +198,7 @@ func (w *world) names(path string) []string {
 const (
 	kinds      = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 	daemonSets = "/apis/apps/v1/namespaces/kube-system/daemonsets"
+	listeners  = "/apis/weft.dev/v1alpha1/flowlisteners"
 )
 
 // within is a removal that waits so long for nodes.
@@ -241,7 +242,7 @@ func TestUninstall(t *testing.T) {
 	if got := w.names(daemonSets); !slices.Equal(got, []string{"weft-clean"}) {
 		t.Errorf("daemon sets of a removal: %q", got)
 	}
-	if got := w.names(kinds); len(got) != len(before[kinds])+8 {
+	if got := w.names(kinds); len(got) != len(before[kinds])+9 {
 		t.Errorf("kinds of a removal that is not complete: %q", got)
 	}
 	if s, err := c.Status(t.Context()); err != nil || !s.Leaving {
@@ -270,9 +271,16 @@ func TestUninstall(t *testing.T) {
 			t.Errorf("the preview lacks %q: %q", want, p.Objects)
 		}
 	}
+	if p, err = c.Preview(t.Context(), true); err != nil || !slices.Contains(p.Objects, "FlowListener n1") ||
+		slices.Contains(p.Objects, "kind addresspools.weft.dev, with 1 objects") {
+		t.Errorf("the preview with --keep-data: %q, %v", p.Objects, err)
+	}
 	done, err := c.Uninstall(t.Context(), within(time.Second, release.UninstallOptions{AbandonNodes: true, KeepData: true}))
-	if err != nil || !done.Complete || len(done.Kept) != 7 {
+	if err != nil || !done.Complete || len(done.Kept) != 8 {
 		t.Fatalf("%+v, %v", done, err)
+	}
+	if got := w.names(listeners); len(got) > 0 {
+		t.Errorf("listeners with --keep-data: %q", got)
 	}
 	if got := w.names("/apis/weft.dev/v1alpha1/addresspools"); !slices.Equal(got, []string{"pods"}) {
 		t.Errorf("pools with --keep-data: %q", got)
@@ -323,6 +331,8 @@ func (w *world) written(t *testing.T) {
 	}
 	w.Do(http.MethodPost, "/apis/weft.dev/v1alpha1/addresspools", json.RawMessage(`{"apiVersion": "weft.dev/v1alpha1", "kind": "AddressPool",
 		"metadata": {"name": "pods", "finalizers": ["weft.dev/blocks"]}, "spec": {"cidr": "10.9.0.0/16", "blockSize": 26}}`))
+	w.Do(http.MethodPost, listeners, json.RawMessage(`{"apiVersion": "weft.dev/v1alpha1", "kind": "FlowListener",
+		"metadata": {"name": "n1"}, "spec": {"address": ":9443", "key": "`+strings.Repeat("A", 43)+`="}}`))
 	w.Do(http.MethodPost, "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", json.RawMessage(
 		`{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "weft-controller"}}`))
 }

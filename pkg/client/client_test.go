@@ -128,6 +128,7 @@ func TestClient(t *testing.T) {
 		},
 		"moves":     func() error { _, err := kinds.AddressMoves("").List(ctx, metav1.ListOptions{}); return err },
 		"endpoints": func() error { _, err := kinds.NodeEndpoints().List(ctx, metav1.ListOptions{}); return err },
+		"listeners": func() error { _, err := kinds.FlowListeners().List(ctx, metav1.ListOptions{}); return err },
 	} {
 		if err := list(); err != nil {
 			t.Errorf("%s: %v", name, err)

@@ -13,6 +13,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/weft-net/weft/api/v1alpha1"
 	"github.com/weft-net/weft/internal/cli/kube/podexec"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/cluster/store"
@@ -43,12 +44,20 @@ func (s *Source) OpenListeners(ctx context.Context, tokenFile string) (Cluster, 
 	}
 	nodes, err := k.Objects().List(ctx, store.Nodes())
 	if err != nil {
-		return Cluster{}, fmt.Errorf("nodes of the cluster, on which the listeners' keys are: %w", err)
+		return Cluster{}, fmt.Errorf("nodes of the cluster: %w", err)
+	}
+	all, err := k.Objects().List(ctx, store.FlowListeners())
+	if err != nil {
+		return Cluster{}, fmt.Errorf("the listeners' keys: %w", err)
+	}
+	published := map[string]store.Object{}
+	for _, o := range all {
+		published[o.Key.Name] = o
 	}
 	c := Cluster{Objects: k.Objects(), Nodes: nodes}
 	listening := 0
 	for _, n := range nodes {
-		a, has := listenerOf(n, token)
+		a, has := listenerOf(n, published, token)
 		if has {
 			listening++
 		}
@@ -75,13 +84,23 @@ func readToken(file string) (string, error) {
 
 var errNoListener = errors.New("there is none: observe.listen is not set, or the agent is not running yet")
 
-// listenerOf returns the agent of a Node, and whether it has a listener.
-func listenerOf(o store.Object, token func() (string, error)) (Agent, bool) {
-	a := Agent{Node: o.Key.Name, at: "its listener", token: token}
-	l, has, err := o.FlowListener()
+// publishedListener returns where a Node's agent listens, and its key. An agent of an earlier version has published them in
+// an annotation of its Node, which counts only if there is no object.
+func publishedListener(node store.Object, published map[string]store.Object) (v1alpha1.FlowListenerSpec, error) {
+	if o, has := published[node.Key.Name]; has {
+		return o.FlowListener()
+	}
+	l, has, err := node.AnnotatedFlowListener()
 	if err == nil && !has {
 		err = errNoListener
 	}
+	return l, err
+}
+
+// listenerOf returns the agent of a Node, and whether it has a listener.
+func listenerOf(o store.Object, published map[string]store.Object, token func() (string, error)) (Agent, bool) {
+	a := Agent{Node: o.Key.Name, at: "its listener", token: token}
+	l, err := publishedListener(o, published)
 	address := l.Address
 	if host, port, cut := net.SplitHostPort(address); err == nil && cut == nil && host == "" {
 		var n model.Node
@@ -110,7 +129,7 @@ func dialListener(ctx context.Context, address, key string) (net.Conn, error) {
 			sum := sha256.Sum256(s.PeerCertificates[0].RawSubjectPublicKeyInfo)
 			if base64.StdEncoding.EncodeToString(sum[:]) != key {
 				return model.Errorf(model.CodeNotAvailable, "ask again: an agent that starts has a new key; else another program listens there",
-					"the key is not the one that the Node's annotation %s has", store.FlowListenerAnnotation)
+					"the key is not the one that the node's agent has published")
 			}
 			return nil
 		},

@@ -74,14 +74,15 @@ func (m *market) post(path, format string, args ...any) {
 
 const rbacPath = "/apis/rbac.authorization.k8s.io/v1/"
 
-// newMarket returns one with accounts that may list nodes: a seller, who may get flows of namespace shop, an auditor, who may
+// newMarket returns one with accounts that may list nodes and their listeners: a seller, who may get flows of namespace shop, an auditor, who may
 // get all, and a guest.
 func newMarket(t *testing.T) *market {
 	m := &market{apitest.Start(t, nil, netip.MustParseAddr("127.0.0.1")), t, map[string]string{}, time.Now()}
 	m.post(rbacPath+"clusterroles",
 		`{"metadata": {"name": "flows"}, "rules": [{"apiGroups": ["weft.dev"], "resources": ["flows"], "verbs": ["get"]}]}`)
 	m.post(rbacPath+"clusterroles",
-		`{"metadata": {"name": "nodes"}, "rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]}`)
+		`{"metadata": {"name": "nodes"}, "rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]},
+			{"apiGroups": ["weft.dev"], "resources": ["flowlisteners"], "verbs": ["list"]}]}`)
 	m.post("/api/v1/namespaces", `{"metadata": {"name": "shop"}}`)
 	const inDefault = "/api/v1/namespaces/default/"
 	for _, name := range []string{"seller", "auditor", "guest"} {
@@ -125,9 +126,12 @@ func (m *market) listen(address string) {
 	if err != nil {
 		m.t.Fatal(err)
 	}
+	soon := func(time.Duration) <-chan time.Time { return time.After(50 * time.Millisecond) }
 	server, err := flowserver.New(flowserver.Config{
-		Address: address, Node: "node1", API: api, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return m.now },
-		After: func(time.Duration) <-chan time.Time { return time.After(50 * time.Millisecond) },
+		Address: address, API: api, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return m.now }, After: soon,
+		Publication: flowserver.Publication{
+			Node: "node1", Objects: api.Objects(), API: api, Log: slog.New(slog.DiscardHandler), After: soon,
+		},
 		Flows: func(_ context.Context, values url.Values, to observer.Sink) error {
 			if values.Get(observer.ParameterFilter) != "" {
 				m.t.Error("the filter is applied to what the caller may not see")
@@ -238,12 +242,41 @@ func TestListener(t *testing.T) {
 	// Another program at a node's address, and a node without a listener.
 	m.node("node2")
 	m.node("node3")
-	m.Do(http.MethodPatch, "/api/v1/nodes/node2", fmt.Sprintf(
-		`{"metadata": {"annotations": {"weft.dev/flow-listener": "{\"address\": \":%d\", \"key\": \"AAAA\"}"}}}`,
-		taken.Addr().(*net.TCPAddr).Port))
+	port := taken.Addr().(*net.TCPAddr).Port
+	m.post("/apis/weft.dev/v1alpha1/flowlisteners",
+		`{"apiVersion": "weft.dev/v1alpha1", "kind": "FlowListener", "metadata": {"name": "node2"}, "spec": {"address": ":%d", "key": "%s="}}`,
+		port, strings.Repeat("A", 43))
 	again, said := m.sees("auditor")
 	if again != all || !strings.Contains(said, "node2") || !strings.Contains(said, "the key is not the one") ||
 		!strings.Contains(said, "node node3: its listener: there is none") {
 		t.Errorf("with other nodes the auditor sees\n%s%s", again, said)
+	}
+
+	// The annotation of an agent of an earlier version: without an object its key is accepted, beside one it is not.
+	var own struct{ Spec struct{ Key string } }
+	if err := json.Unmarshal(m.Do(http.MethodGet, "/apis/weft.dev/v1alpha1/flowlisteners/node1", nil), &own); err != nil {
+		t.Fatal(err)
+	}
+	annotate := func(name, key string) {
+		m.Do(http.MethodPatch, "/api/v1/nodes/"+name, fmt.Sprintf(
+			`{"metadata": {"annotations": {"weft.dev/flow-listener": "{\"address\": \":%d\", \"key\": %s}"}}}`, port, strings.ReplaceAll(fmt.Sprintf("%q", key), `"`, `\"`)))
+	}
+	annotate("node3", own.Spec.Key) // the same program
+	if older, said := m.sees("auditor", "--node", "node3"); older != all {
+		t.Errorf("of an agent of an earlier version the auditor sees\n%s%s", older, said)
+	}
+	annotate("node2", own.Spec.Key)
+	if older, said := m.sees("auditor", "--node", "node2"); older != "" || !strings.Contains(said, "the key is not the one") {
+		t.Errorf("with an annotation beside an object the auditor sees\n%s%s", older, said)
+	}
+	m.Do(http.MethodPatch, rbacPath+"clusterroles/nodes", `{"rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]}`)
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) { // rights end late
+		none, said := m.sees("auditor")
+		if none == "" && strings.Contains(said, "flowlisteners") && strings.Contains(said, "listeners' keys") {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("without the right to list listeners the auditor sees\n%s%s", none, said)
+		}
 	}
 }

@@ -36,6 +36,7 @@ func TestDefaultNamespace(t *testing.T) {
 		{kind(store.AddressPools()), "", ""},
 		{kind(store.AddressBlocks()), "", ""},
 		{kind(store.NodeEndpoints()), "", ""},
+		{kind(store.FlowListeners()), "", ""},
 		{kind(store.ClusterNetworkPolicies()), "", ""},
 		{"crd.projectcalico.org/v1 GlobalNetworkPolicy", "", ""},
 		{"networking.k8s.io/v1 IngressClass", "", ""},

@@ -126,9 +126,16 @@ func (a *agent) buildFlowServer() (*flowserver.Server, error) {
 			"observe.listen %q: there is no API server that could say who may see flows", a.cfg.Observe.Listen)
 	}
 	return flowserver.New(flowserver.Config{
-		Address: a.cfg.Observe.Listen, Node: a.cfg.Node, API: a.data.kube, Flows: a.flows.Stream, Log: a.cfg.Log, Now: a.cfg.Now,
-		After: a.cfg.After,
+		Address: a.cfg.Observe.Listen, API: a.data.kube, Publication: a.flowPublication(), Flows: a.flows.Stream, Log: a.cfg.Log,
+		Now: a.cfg.Now, After: a.cfg.After,
 	})
+}
+
+// flowPublication is how clients find the agent's listener of flows, on an API server.
+func (a *agent) flowPublication() flowserver.Publication {
+	return flowserver.Publication{
+		Node: a.cfg.Node, Objects: a.data.Objects(), API: a.data.kube, Log: a.cfg.Log, After: a.cfg.After,
+	}
 }
 
 // listenAdmin takes over the admin socket next to the CNI socket, and links it from the state directory. From then on

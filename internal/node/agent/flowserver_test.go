@@ -17,22 +17,38 @@ import (
 )
 
 // TestFlowServer: an agent with observe.listen publishes where it listens and its key, and serves flows to a user with the
-// right; the next agent has another key. Without the configuration it does not listen.
+// right; the next agent has another key. Without the configuration it does not listen. What an agent of an earlier version
+// has published in the Node's annotation is removed.
 func TestFlowServer(t *testing.T) {
 	nettest.EndToEnd(t)
 	k := newKubeWorld(t, 1)
 	w := k.nodes[0]
 	w.args = append(w.args, "--config", w.path("weft.yaml"))
 	listener := func() (l struct{ Address, Key string }) {
-		var node struct {
-			Metadata struct{ Annotations map[string]string }
+		var all struct {
+			Items []struct {
+				Metadata struct {
+					Name            string
+					OwnerReferences []struct{ Kind, Name string }
+				}
+				Spec struct{ Address, Key string }
+			}
 		}
-		if err := json.Unmarshal(k.Do("GET", "/api/v1/nodes/n1", nil), &node); err != nil {
+		if err := json.Unmarshal(k.Do("GET", "/apis/weft.dev/v1alpha1/flowlisteners", nil), &all); err != nil {
 			t.Fatal(err)
 		}
-		_ = json.Unmarshal([]byte(node.Metadata.Annotations["weft.dev/flow-listener"]), &l) // it may have none yet
+		for _, o := range all.Items { // there may be none yet
+			if owners := o.Metadata.OwnerReferences; o.Metadata.Name != "n1" || len(owners) != 1 || owners[0].Kind != "Node" || owners[0].Name != "n1" {
+				t.Fatalf("published is %+v", o)
+			}
+			l = o.Spec
+		}
 		return l
 	}
+	annotated := func() bool {
+		return strings.Contains(string(k.Do("GET", "/api/v1/nodes/n1", nil)), "weft.dev/flow-listener")
+	}
+	k.Do("PATCH", "/api/v1/nodes/n1", `{"metadata": {"annotations": {"weft.dev/flow-listener": "{\"address\": \":9443\", \"key\": \"old\"}"}}}`)
 	w.configured("observe: {listen: ':9443'}\n")
 	var keys []string
 	for range 2 {
@@ -64,6 +80,7 @@ func TestFlowServer(t *testing.T) {
 		_ = c.Close()
 		w.stop()
 	}
+	k.until("the annotation of an agent of an earlier version is removed", func() bool { return !annotated() })
 	w.configured("")
 	w.start()
 	k.until("the listener is not published any more", func() bool { return listener().Key == "" })

@@ -17,7 +17,6 @@ import (
 	"github.com/weft-net/weft/internal/node/advertise"
 	"github.com/weft-net/weft/internal/node/clusterpools"
 	"github.com/weft-net/weft/internal/node/cniconf"
-	"github.com/weft-net/weft/internal/node/flowserver"
 	"github.com/weft-net/weft/internal/node/gc"
 	"github.com/weft-net/weft/internal/node/loglevel"
 	"github.com/weft-net/weft/internal/node/metrics"
@@ -74,9 +73,7 @@ func (a *agent) run(ctx context.Context) error {
 	if a.flowServer != nil {
 		g.add(a.flowServer.Run)
 	} else if a.data.kube != nil {
-		g.add(flowserver.Withdrawal{
-			Node: a.cfg.Node, Objects: a.data.Objects(), API: a.data.kube, Log: a.cfg.Log, After: a.cfg.After,
-		}.Run)
+		g.add(a.flowPublication().Withdraw)
 	}
 	g.add(func(ctx context.Context) error {
 		return a.attachments.attacher.Reconcile(ctx,

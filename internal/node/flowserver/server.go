@@ -26,7 +26,7 @@ import (
 
 	"golang.org/x/net/netutil"
 
-	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/api/v1alpha1"
 	"github.com/weft-net/weft/internal/cluster/store/kube"
 	"github.com/weft-net/weft/internal/flow"
 	"github.com/weft-net/weft/internal/model"
@@ -40,23 +40,15 @@ const (
 	// headerTime limits the time until a request has arrived, also that of the handshake, idleTime that between two requests,
 	// and maxHeader is the size of a request in bytes.
 	headerTime, idleTime, maxHeader = 5 * time.Second, 10 * time.Second, 16 << 10
-	// publishPeriod is how often the annotation is written again: a Node object can be replaced. retryPause is the pause
-	// after an error.
-	publishPeriod, retryPause = 10 * time.Minute, 5 * time.Second
 )
-
-// API is the API server.
-type API interface {
-	Reviewer
-	PatchNode(ctx context.Context, name string, status kube.NodeStatus) error
-}
 
 // Config configures a Server.
 type Config struct {
 	// Address is HOST:PORT; without a host it listens on all addresses.
 	Address string
-	Node    string
-	API     API
+	API     Reviewer
+	// Publication publishes the address and the server's key.
+	Publication Publication
 	// Flows streams lines until ctx ends; the values are the parameters of observer.RoutePath.
 	Flows func(ctx context.Context, values url.Values, to observer.Sink) error
 	Log   *slog.Logger
@@ -113,19 +105,19 @@ func newCertificate() (tls.Certificate, string, error) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: private, Leaf: leaf}, KeyOf(leaf), nil
 }
 
-// KeyOf returns the hash of a certificate's public key, as in store.FlowListener.
+// KeyOf returns the hash of a certificate's public key, as in a FlowListener.
 func KeyOf(c *x509.Certificate) string {
 	sum := sha256.Sum256(c.RawSubjectPublicKeyInfo)
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// published is what the server's annotation says.
-func (s *Server) published(l net.Listener) store.FlowListener {
+// published is what the server publishes.
+func (s *Server) published(l net.Listener) v1alpha1.FlowListenerSpec {
 	address := l.Addr().String()
 	if a, ok := l.Addr().(*net.TCPAddr); ok && a.IP.IsUnspecified() {
 		address = fmt.Sprintf(":%d", a.Port)
 	}
-	return store.FlowListener{Address: address, Key: s.key}
+	return v1alpha1.FlowListenerSpec{Address: address, Key: s.key}
 }
 
 // listen listens as soon as it can: the pods' network does not wait for a port that another program has. The listener is nil
@@ -163,40 +155,12 @@ func (s *Server) Run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { _ = web.Close() })()
 	published, cancel := context.WithCancel(ctx)
 	over := make(chan struct{})
-	go func() { s.publish(published, s.published(l)); close(over) }()
+	go func() { s.cfg.Publication.publish(published, s.published(l)); close(over) }()
 	defer func() { cancel(); <-over }()
 	if err := web.Serve(tls.NewListener(l, s.tls)); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("observe.listen %q: %w", s.cfg.Address, err)
 	}
 	return nil
-}
-
-// publish writes the annotation until ctx ends.
-func (s *Server) publish(ctx context.Context, l store.FlowListener) {
-	value, err := l.Value()
-	if err != nil {
-		s.cfg.Log.Error("listener of flows is not published", "err", err)
-		return
-	}
-	for failed := false; ; {
-		pause := publishPeriod
-		err := s.cfg.API.PatchNode(ctx, s.cfg.Node, kube.NodeStatus{Annotations: map[string]string{store.FlowListenerAnnotation: value}})
-		if ctx.Err() != nil {
-			return
-		}
-		if err != nil {
-			pause = retryPause
-			if !failed {
-				s.cfg.Log.Warn("listener of flows cannot be published yet", "err", err)
-			}
-		}
-		failed = err != nil
-		select {
-		case <-s.cfg.After(pause):
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 // serve serves one request.

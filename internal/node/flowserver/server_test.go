@@ -22,7 +22,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/api/v1alpha1"
 	"github.com/weft-net/weft/internal/cluster/store/kube"
 	"github.com/weft-net/weft/internal/flow"
 	"github.com/weft-net/weft/internal/model"
@@ -36,7 +36,6 @@ type rights struct {
 	away    error
 	reviews int
 	slow    chan struct{} // while it is set, reviews of tokens wait for it
-	listens chan store.FlowListener
 }
 
 func (r *rights) ReviewToken(_ context.Context, token string) (kube.User, error) {
@@ -70,18 +69,6 @@ func (r *rights) MayGetFlows(_ context.Context, u kube.User, namespace string) (
 	return false, r.away
 }
 
-func (r *rights) PatchNode(_ context.Context, name string, status kube.NodeStatus) error {
-	var l store.FlowListener
-	if err := json.Unmarshal([]byte(status.Annotations[store.FlowListenerAnnotation]), &l); err != nil || name != "node1" {
-		return fmt.Errorf("node %s: %w", name, err)
-	}
-	select {
-	case r.listens <- l:
-	default:
-	}
-	return nil
-}
-
 func (r *rights) set(change func(*rights)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -92,7 +79,7 @@ func (r *rights) set(change func(*rights)) {
 type world struct {
 	*rights
 	t *testing.T
-	store.FlowListener
+	v1alpha1.FlowListenerSpec
 	send chan flow.Line
 	now  func(time.Duration) // moves the server's clock
 }
@@ -101,15 +88,17 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	t.Cleanup(func() { goleak.VerifyNone(t, goleak.IgnoreCurrent()) })
 	w := &world{
-		rights: &rights{of: map[string][]string{"ann": {"shop"}, "root": {""}, "guest": nil}, listens: make(chan store.FlowListener, 1)},
+		rights: &rights{of: map[string][]string{"ann": {"shop"}, "root": {""}, "guest": nil}},
 		t:      t, send: make(chan flow.Line),
 	}
 	var mu sync.Mutex
 	now := time.Unix(1000, 0)
 	w.now = func(d time.Duration) { mu.Lock(); now = now.Add(d); mu.Unlock() }
+	published := newPublished(t, `{"apiVersion":"v1","kind":"Node","metadata":{"name":"node1"}}`)
 	server, err := New(Config{
-		Address: "127.0.0.1:0", Node: "node1", API: w.rights, Log: slog.New(slog.DiscardHandler), After: time.After,
-		Now: func() time.Time { mu.Lock(); defer mu.Unlock(); return now },
+		Address: "127.0.0.1:0", API: w.rights, Publication: published.publication(time.After), Log: slog.New(slog.DiscardHandler),
+		After: time.After,
+		Now:   func() time.Time { mu.Lock(); defer mu.Unlock(); return now },
 		Flows: func(ctx context.Context, _ url.Values, to observer.Sink) error {
 			if err := errors.Join(to.Send(flow.Line{Begin: &flow.Begin{Node: "node1"}}), to.Flush()); err != nil {
 				return err
@@ -138,7 +127,8 @@ func newWorld(t *testing.T) *world {
 			t.Error(err)
 		}
 	})
-	w.FlowListener = <-w.listens
+	<-published.wrote
+	w.FlowListenerSpec = published.listener()
 	return w
 }
 
@@ -377,57 +367,6 @@ func TestReviews(t *testing.T) {
 	w.now(refused)
 	if got := w.ask("GET", observer.RoutePath, bearer("nobody")).StatusCode; got != 200 {
 		t.Errorf("after a while: %d", got)
-	}
-}
-
-// nodes is a Node object.
-type nodes struct {
-	text    string
-	failing int
-	dropped []string
-}
-
-func (n *nodes) Get(context.Context, store.Kind, store.Key) (store.Object, error) {
-	if n.text == "" {
-		return store.Object{}, store.ErrNotFound
-	}
-	return store.NewObject([]byte(n.text))
-}
-
-func (n *nodes) PatchNode(_ context.Context, _ string, status kube.NodeStatus) error {
-	if n.failing > 0 {
-		n.failing--
-		return errors.New("server is away")
-	}
-	n.dropped = append(n.dropped, status.Dropped...)
-	return nil
-}
-
-// TestWithdraw: an agent without a listener removes the annotation of an earlier one, and nothing else.
-func TestWithdraw(t *testing.T) {
-	at := func(annotations string) string {
-		return `{"apiVersion":"v1","kind":"Node","metadata":{"name":"node1","annotations":{` + annotations + `}}}`
-	}
-	for _, c := range []struct {
-		text    string
-		failing int
-		want    int
-	}{
-		{"", 0, 0},
-		{at(""), 0, 0},
-		{at(`"weft.dev/pod-addresses":"x"`), 0, 0},
-		{at(`"weft.dev/flow-listener":"{\"address\":\":9443\",\"key\":\"x\"}"`), 3, 1},
-		{at(`"weft.dev/flow-listener":"not valid"`), 0, 1},
-	} {
-		n := &nodes{text: c.text, failing: c.failing}
-		over := make(chan time.Time)
-		close(over)
-		err := Withdrawal{
-			Node: "node1", Objects: n, API: n, Log: slog.New(slog.DiscardHandler), After: func(time.Duration) <-chan time.Time { return over },
-		}.Run(t.Context())
-		if err != nil || len(n.dropped) != c.want || c.want > 0 && n.dropped[0] != store.FlowListenerAnnotation {
-			t.Errorf("%s: removed %v, %v", c.text, n.dropped, err)
-		}
 	}
 }
 

@@ -56,7 +56,7 @@ type sight struct {
 
 // listener: through the TLS listeners of both nodes' agents, which have the rights for that from the chart, users see the
 // flows of the namespaces in which they may get flows.weft.dev, and nothing of others; a listener whose key is not the one
-// of its Node's annotation is not believed.
+// of its FlowListener is not believed.
 func (c Cluster) listener(t *testing.T, ns string, pods []Pod) {
 	t.Helper()
 	program, err := filepath.Abs("../../../bin/image/" + runtime.GOARCH + "/weft")
@@ -81,7 +81,7 @@ func (c Cluster) listener(t *testing.T, ns string, pods []Pod) {
 	}
 	c.apply(t, ns, `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: `+flows+`},
 rules: [{apiGroups: [weft.dev], resources: [flows], verbs: [get]}]}`)
-	c.kubectl(t, "create", "clusterrole", nodes, "--verb=list", "--resource=nodes,services")
+	c.kubectl(t, "create", "clusterrole", nodes, "--verb=list", "--resource=nodes,services,flowlisteners.weft.dev")
 	c.kubectl(t, "create", "clusterrolebinding", nodes, "--clusterrole="+nodes, "--group=system:serviceaccounts:"+ns)
 	c.kubectl(t, "create", "clusterrolebinding", flows, "--clusterrole="+flows, "--serviceaccount="+ns+":auditor")
 	c.kubectl(t, "-n", ns, "create", "rolebinding", flows, "--clusterrole="+flows, "--serviceaccount="+ns+":seller")
@@ -170,28 +170,29 @@ func (a audience) sees(t *testing.T, seen map[string]sight) error {
 	return nil
 }
 
-// wrongKeys: no account sees a flow of nodes whose annotation has another key than their listener, and the error says so.
+// wrongKeys: no account sees a flow of nodes whose FlowListener has another key than their listener, and the error says so.
 func (a audience) wrongKeys(t *testing.T) {
 	t.Helper()
-	const annotation = "weft.dev/flow-listener"
 	for _, node := range a.nodes(t) {
-		was := a.kubectl(t, "get", "node", node, "-o", `jsonpath={.metadata.annotations.weft\.dev/flow-listener}`)
 		var l struct {
-			Address string `json:"address"`
-			Key     string `json:"key"`
+			Metadata struct {
+				OwnerReferences []struct{ Kind, Name string }
+			}
+			Spec struct{ Address, Key string }
 		}
-		if err := json.Unmarshal([]byte(was), &l); err != nil || l.Key == "" || l.Address != ":9443" {
-			t.Fatalf("annotation %s of %s: %v: %s", annotation, node, err, was)
+		was := a.kubectl(t, "get", "flowlistener", node, "-o", "json")
+		if err := json.Unmarshal([]byte(was), &l); err != nil || l.Spec.Key == "" || l.Spec.Address != ":9443" ||
+			len(l.Metadata.OwnerReferences) != 1 || l.Metadata.OwnerReferences[0].Name != node {
+			t.Fatalf("FlowListener %s: %v: %s", node, err, was)
 		}
-		defer a.kubectl(t, "annotate", "node", node, annotation+"-") // its agent does not own it any more, and would leave it
-		a.kubectl(t, "annotate", "--overwrite", "node", node, annotation+"="+strings.Replace(was, l.Key, strings.Repeat("A", len(l.Key)), 1))
+		a.kubectl(t, "patch", "flowlistener", node, "--type=merge", "-p", `{"spec":{"key":"`+strings.Repeat("A", 43)+`="}}`)
 	}
 	seen, err := a.observe("auditor")
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := seen["auditor"]
-	if len(got.flows) > 0 || strings.Count(got.text, "the key is not the one that the Node's annotation") < 2 {
-		t.Errorf("with other keys in the annotations the auditor sees: %s", got.text)
+	if len(got.flows) > 0 || strings.Count(got.text, "the key is not the one that the node's agent has published") < 2 {
+		t.Errorf("with other keys the auditor sees: %s", got.text)
 	}
 }

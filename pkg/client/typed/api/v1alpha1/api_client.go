@@ -20,6 +20,7 @@ type WeftV1alpha1Interface interface {
 	AddressPoolsGetter
 	AddressPoolRequestsGetter
 	AddressReservationsGetter
+	FlowListenersGetter
 	NodeEndpointsGetter
 }
 
@@ -50,6 +51,10 @@ func (c *WeftV1alpha1Client) AddressPoolRequests() AddressPoolRequestInterface {
 
 func (c *WeftV1alpha1Client) AddressReservations() AddressReservationInterface {
 	return newAddressReservations(c)
+}
+
+func (c *WeftV1alpha1Client) FlowListeners() FlowListenerInterface {
+	return newFlowListeners(c)
 }
 
 func (c *WeftV1alpha1Client) NodeEndpoints() NodeEndpointsInterface {

@@ -16,4 +16,6 @@ type AddressPoolRequestExpansion interface{}
 
 type AddressReservationExpansion interface{}
 
+type FlowListenerExpansion interface{}
+
 type NodeEndpointsExpansion interface{}
