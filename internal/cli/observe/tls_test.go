@@ -78,6 +78,11 @@ const rbacPath = "/apis/rbac.authorization.k8s.io/v1/"
 // get all, and a guest.
 func newMarket(t *testing.T) *market {
 	m := &market{apitest.Start(t, nil, netip.MustParseAddr("127.0.0.1")), t, map[string]string{}, time.Now()}
+	kind, err := os.ReadFile("../../../deploy/crds/weft.dev_flowlisteners.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.DefineKind(kind)
 	m.post(rbacPath+"clusterroles",
 		`{"metadata": {"name": "flows"}, "rules": [{"apiGroups": ["weft.dev"], "resources": ["flows"], "verbs": ["get"]}]}`)
 	m.post(rbacPath+"clusterroles",

@@ -22,6 +22,7 @@ import (
 func TestFlowServer(t *testing.T) {
 	nettest.EndToEnd(t)
 	k := newKubeWorld(t, 1)
+	k.defined("../../../deploy/crds/weft.dev_flowlisteners.yaml")
 	w := k.nodes[0]
 	w.args = append(w.args, "--config", w.path("weft.yaml"))
 	listener := func() (l struct{ Address, Key string }) {

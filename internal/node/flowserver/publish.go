@@ -71,6 +71,9 @@ func (p Publication) write(ctx context.Context, l v1alpha1.FlowListenerSpec) err
 	if err != nil && !none {
 		return err
 	}
+	if none {
+		have = store.Object{}
+	}
 	next, err := store.FlowListenerObject(have, p.Node, l)
 	if err == nil {
 		next, err = next.OwnedBy(node)

@@ -81,7 +81,11 @@ func (p *published) Get(ctx context.Context, kind store.Kind, key store.Key) (st
 	if err := p.request(); err != nil {
 		return store.Object{}, err
 	}
-	return p.Objects.Get(ctx, kind, key)
+	o, err := p.Objects.Get(ctx, kind, key)
+	if err != nil {
+		o.Key = key // as the API server's client does
+	}
+	return o, err
 }
 
 func (p *published) Create(ctx context.Context, kind store.Kind, o store.Object) (store.Object, error) {
