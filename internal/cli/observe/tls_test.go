@@ -257,7 +257,7 @@ func TestListener(t *testing.T) {
 		t.Errorf("with other nodes the auditor sees\n%s%s", again, said)
 	}
 
-	// The annotation of an agent of an earlier version: without an object its key is accepted, beside one it is not.
+	// The annotation of an agent of an earlier version: without an object its key is accepted, next to one it is not.
 	var own struct{ Spec struct{ Key string } }
 	if err := json.Unmarshal(m.Do(http.MethodGet, "/apis/weft.dev/v1alpha1/flowlisteners/node1", nil), &own); err != nil {
 		t.Fatal(err)
@@ -272,7 +272,7 @@ func TestListener(t *testing.T) {
 	}
 	annotate("node2", own.Spec.Key)
 	if older, said := m.sees("auditor", "--node", "node2"); older != "" || !strings.Contains(said, "the key is not the one") {
-		t.Errorf("with an annotation beside an object the auditor sees\n%s%s", older, said)
+		t.Errorf("with an annotation next to an object the auditor sees\n%s%s", older, said)
 	}
 	m.Do(http.MethodPatch, rbacPath+"clusterroles/nodes", `{"rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]}`)
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) { // rights end late
