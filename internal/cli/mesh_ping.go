@@ -36,7 +36,8 @@ exit code is 1 if a probe fails, or if the plan has no route to a peer. It needs
 right to create pods/exec instead.
 
 Keys of -o json: results [{peer, backend, underlay, overlay, underlayState, overlayState, largeState, checksumState,
-mtu, passes, fault, message, hint}], unplanned [{peer, message}].`,
+mtu, passes, fault, message, hint}], unplanned [{peer, message, learned}]. Peers with learned set are reached by routes of
+BGP: routers may be between, and these peers are not probed.`,
 		Example: "  weft mesh ping node2\n  weft mesh ping --node node1",
 		RunE: func(cmd *cobra.Command, peers []string) error {
 			status, err := reconcile.AskStatus(cmd.Context(), stateDir)
@@ -63,7 +64,7 @@ mtu, passes, fault, message, hint}], unplanned [{peer, message}].`,
 // pingReport is the output of weft mesh ping.
 type pingReport struct {
 	Results []probe.Result `json:"results"`
-	// Unplanned are peers to which the plan has no route; they are not probed.
+	// Unplanned are peers to which the plan has no route of its own; they are not probed.
 	Unplanned []probe.Unplanned `json:"unplanned"`
 }
 
@@ -84,7 +85,7 @@ func pingMesh(cmd *cobra.Command, env Env, t mesh.Topology, peers []string, outp
 	} else {
 		err = out.print(env.Stdout, output, time.Since(begin))
 	}
-	failed := len(missing)
+	failed := out.unplanned()
 	for _, r := range results {
 		if r.Problem != probe.None {
 			failed++
@@ -94,6 +95,17 @@ func pingMesh(cmd *cobra.Command, env Env, t mesh.Topology, peers []string, outp
 		err = ui.Exit(1)
 	}
 	return err
+}
+
+// unplanned counts the peers without a route.
+func (p pingReport) unplanned() int {
+	n := 0
+	for _, u := range p.Unplanned {
+		if !u.Learned {
+			n++
+		}
+	}
+	return n
 }
 
 // print prints a table of the peers, and what is wrong.
@@ -141,6 +153,6 @@ func (p pingReport) print(w io.Writer, output *printer.Format, took time.Duratio
 		fmt.Fprintf(w, "not probed: peer %s: %s\n", u.Peer, u.Message)
 	}
 	_, err := fmt.Fprintf(w, "%s, %d failed, %d unplanned (%s)\n", plural.Count(len(p.Results), "probe", "probes"), failed,
-		len(p.Unplanned), took.Round(time.Millisecond))
+		p.unplanned(), took.Round(time.Millisecond))
 	return err
 }

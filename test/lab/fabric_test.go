@@ -41,6 +41,16 @@ func TestFabric(t *testing.T) {
 	allReach(t, dir, pairs)
 	cidrs := st.Nodes[1].PodCIDRs
 	over(t, dir, cidrs[0].String(), cidrs[1].String(), "spine1", "spine2")
+	// Learned routes are paths like the mesh's own, and the routers need no pods.
+	if a := must(t, "status", "--dir", dir); !strings.Contains(a.stdout, "12 of 12 paths") ||
+		strings.Contains(a.stdout, "bad:") || !strings.Contains(a.stdout, "3 of 3 peers were not probed") {
+		t.Errorf("status of a fabric: %s", a.stdout)
+	}
+	must(t, "explain", "--dir", dir, "default/web", "backend/db")
+	if a := must(t, "mesh", "ping", "--dir", dir, "--node", "node1"); !strings.Contains(a.stdout, "0 failed, 0 unplanned") ||
+		!strings.Contains(a.stdout, "not probed: peer node2: its routes were learned by BGP") {
+		t.Errorf("mesh ping in a fabric: %s", a.stdout)
+	}
 	out := must(t, "lab", "exec", "leaf1", "--dir", dir, "--", nettest.Programs(t)+"/weft", "bgp", "-o", "name").stdout
 	if !strings.Contains(out, "spine2") {
 		t.Errorf("weft bgp on a router: %s", out)

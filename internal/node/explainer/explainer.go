@@ -219,9 +219,11 @@ func peers(t mesh.Topology) []explain.Peer {
 	for _, p := range t.Peers {
 		peer := explain.Peer{Name: p.Name}
 		for _, w := range t.PeerPaths(p) {
-			peer.Paths = append(peer.Paths, explain.Path{
-				CIDR: w.CIDR, Link: w.Link, Gateway: w.Gateway, Tunnel: w.Tunnel, Far: w.Far,
-			})
+			path := explain.Path{CIDR: w.CIDR, Link: w.Link, Gateway: w.Gateway, Tunnel: w.Tunnel, Far: w.Far, Learned: w.Learned}
+			if w.Learned {
+				path.Far = netip.Addr{} // the gateway may be a router
+			}
+			peer.Paths = append(peer.Paths, path)
 		}
 		out = append(out, peer)
 	}

@@ -9,10 +9,13 @@ import (
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
-// Unplanned is a peer to which the plan has no route; it is not probed.
+// Unplanned is a peer that is not probed: the plan has no route to it, or only learned ones.
 type Unplanned struct {
 	Peer    string `json:"peer"`
 	Message string `json:"message"`
+	// Learned: the peer is reached by routes learned by BGP. Routers may be between, at which a probe would end, and the
+	// peer drops what is for addresses that no pod has.
+	Learned bool `json:"learned,omitempty"`
 }
 
 // blockPath is a path that several blocks of a peer may share.
@@ -51,20 +54,26 @@ func Targets(t mesh.Topology, peers []string) (targets []Target, missing []Unpla
 			continue
 		}
 		paths := t.PeerPaths(p)
+		learned := false
 		for _, r := range probePaths(p, paths) {
+			if learned = learned || r.Learned; r.Learned {
+				continue
+			}
 			targets = append(targets, Target{
 				Name: p.Name, Backend: p.Backend, Underlay: r.Far, UnderlayMTU: r.Underlay.MTU,
 				Overlay: r.CIDR.Addr(), OverlayMTU: largest(t, r), Tunnel: r.Tunnel,
 			})
 		}
 		if wanted := len(p.PodCIDRs) + len(p.Blocks); len(paths) < wanted || wanted == 0 && !t.WaitsForAddresses(p) {
-			u := Unplanned{p.Name, "the plan has no route to it"}
+			u := Unplanned{Peer: p.Name, Message: "the plan has no route to it"}
 			for _, problem := range t.Problems {
 				if slices.Contains(problem.Nodes, p.Name) {
 					u.Message = problem.String()
 				}
 			}
 			missing = append(missing, u)
+		} else if learned {
+			missing = append(missing, Unplanned{p.Name, "its routes were learned by BGP: see weft bgp, and weft trace", true})
 		}
 	}
 	return targets, missing, nil

@@ -536,6 +536,20 @@ func TestOtherPlaces(t *testing.T) {
 	}
 }
 
+// TestLearnedPath: a route of BGP may lead over any of several links to a router, and nothing is wrong with that.
+func TestLearnedPath(t *testing.T) {
+	w := world{wireMTU: 1500}
+	in := w.input()
+	for name, n := range in.Nodes {
+		n.Peers[0].Paths[0].Link, n.Peers[0].Paths[0].Far, n.Peers[0].Paths[0].Learned = "eth7", netip.Addr{}, true
+		in.Nodes[name] = n
+	}
+	r, _ := explained(t, in, w.answer)
+	if r.State != explain.OK {
+		t.Errorf("%s: %+v", r.State, r.Faults())
+	}
+}
+
 // TestUnusedAddress: packets to an address of another node's prefix that no pod has go to that node, and not outside of the
 // cluster; what becomes of them there is what its kernel says.
 func TestUnusedAddress(t *testing.T) {

@@ -82,6 +82,8 @@ type Path struct {
 	Far    netip.Addr `json:"far,omitzero"`
 	// Gateway is the route's.
 	Gateway netip.Addr `json:"gateway,omitzero"`
+	// Learned: the route was learned by BGP. It may have several next hops, and routers between, which are not checked.
+	Learned bool `json:"learned,omitempty"`
 }
 
 // PeerLink is a link over which a node reaches a number of peers.

@@ -259,6 +259,8 @@ func (w *walk) remoteRoute(h *Hop, l leg, node string, r Route) Path {
 	switch {
 	case !planned:
 		h.suspect(fmt.Sprintf("the mesh of %s has no path to %s", node, l.dst.Addr), object, "see weft mesh on "+node)
+	case path.Learned:
+		h.evidence("the route was learned by BGP")
 	case r.Out != path.Link:
 		h.blocked(fmt.Sprintf("packets to %s leave %s over %s, not over %s", l.dst.Addr, node, r.Out, path.Link),
 			object, hint)

@@ -26,9 +26,10 @@ const (
 
 func (c claim) String() string { return fmt.Sprintf("%s of node %s", c.cidr, c.node) }
 
-// check finds claims that conflict with another node. Nodes are sorted by name.
+// check finds claims that conflict with another node. Nodes are sorted by name; the one named needs must have a podCIDR or
+// a block.
 func check(
-	nodes []model.Node, self string, networks []netip.Prefix, held pools,
+	nodes []model.Node, needs string, networks []netip.Prefix, held pools,
 ) (unusable map[claim]bool, problems []Problem) {
 	unusable = map[claim]bool{}
 	claims := make([]claim, 0, len(nodes))
@@ -65,7 +66,7 @@ func check(
 				claims = append(claims, claim{n.Name, s.cidr, ofPool})
 			}
 		}
-		if n.Name == self && len(used) == 0 && len(held.all) == 0 {
+		if n.Name == needs && len(used) == 0 && len(held.all) == 0 {
 			problems = append(problems, Problem{
 				[]string{n.Name}, fmt.Sprintf("node %s has no podCIDR of its own", n.Name), "set spec.podCIDRs of the Node",
 			})

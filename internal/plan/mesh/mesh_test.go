@@ -62,6 +62,16 @@ func planAs(t testing.TB, how mesh.Config, c *model.Cluster, links ...string) me
 	return topo
 }
 
+// A node of BGP that is alone is a router, which needs no podCIDR.
+func TestRouterWithoutPodCIDR(t *testing.T) {
+	c := &model.Cluster{Self: "a", Nodes: []model.Node{node("a", "192.168.0.1")}}
+	for backend, want := range map[string]int{mesh.BackendBGP: 0, "host-gw": 1} {
+		if top := planAs(t, mesh.Config{Backend: backend}, c, "eth0 192.168.0.1/24"); len(top.Problems) != want {
+			t.Errorf("%s: %v, want %d problems", backend, top.Problems, want)
+		}
+	}
+}
+
 func TestGolden(t *testing.T) {
 	a := node("a", "192.168.0.1", "fd00::1", "10.244.1.0/24", "fd00:244:1::/64")
 	b := node("b", "192.168.0.2", "fd00::2", "10.244.2.0/24", "fd00:244:2::/64")

@@ -115,36 +115,67 @@ type PeerPath struct {
 	// Far is the peer's underlay address, Underlay this node's link to it.
 	Far      netip.Addr
 	Underlay Underlay
+	// Learned: the route was learned by BGP. Its gateway may be a router, which chooses the rest of the path.
+	Learned bool
 }
 
 // PeerPaths returns the paths to a peer's pods, one for each prefix that is reached.
 func (t Topology) PeerPaths(p *Peer) []PeerPath {
 	var out []PeerPath
 	for _, route := range p.Routes() {
-		if !slices.Contains(p.PodCIDRs, route.Dst) && !slices.Contains(p.Blocks, route.Dst) {
+		if slices.Contains(p.PodCIDRs, route.Dst) || slices.Contains(p.Blocks, route.Dst) {
+			out = append(out, t.peerPath(p, route.Dst, route))
+		}
+	}
+	if len(t.Learned) == 0 {
+		return out
+	}
+	for _, c := range slices.Concat(p.PodCIDRs, p.Blocks) {
+		if slices.ContainsFunc(out, func(r PeerPath) bool { return r.CIDR == c }) {
 			continue
 		}
-		r := PeerPath{CIDR: route.Dst, Link: route.Link, Gateway: route.Gw}
-		for _, u := range t.Underlay {
-			if familyOf(u.Address) == familyOf(route.Dst.Addr()) {
-				r.Underlay = u
-			}
+		if route, ok := t.learnedRoute(c); ok {
+			r := t.peerPath(p, c, route)
+			r.Learned = true
+			out = append(out, r)
 		}
-		for _, a := range p.Addrs {
-			if !r.Far.IsValid() && familyOf(a) == familyOf(route.Dst.Addr()) {
-				r.Far = a
-			}
-		}
-		if r.MTU = r.Underlay.MTU; r.Link != r.Underlay.Link {
-			for _, l := range t.Node.Host.Links {
-				if l.Name == r.Link {
-					r.Tunnel, r.MTU = true, l.MTU
-				}
-			}
-		} else if route.Gw.IsValid() {
-			r.Far = route.Gw
-		}
-		out = append(out, r)
 	}
 	return out
+}
+
+// learnedRoute returns the most specific learned route to a prefix: routers may announce several as one.
+func (t Topology) learnedRoute(c netip.Prefix) (best state.Route, ok bool) {
+	for i := range t.Learned {
+		for _, r := range t.Learned[i].Host.Routes {
+			if r.Dst.Bits() <= c.Bits() && r.Dst.Contains(c.Addr()) && (!ok || r.Dst.Bits() > best.Dst.Bits()) {
+				best, ok = r, true
+			}
+		}
+	}
+	return best, ok
+}
+
+// peerPath returns the path to a prefix of a peer by a route.
+func (t Topology) peerPath(p *Peer, c netip.Prefix, route state.Route) PeerPath {
+	r := PeerPath{CIDR: c, Link: route.Link, Gateway: route.Gw}
+	for _, u := range t.Underlay {
+		if familyOf(u.Address) == familyOf(c.Addr()) {
+			r.Underlay = u
+		}
+	}
+	for _, a := range p.Addrs {
+		if !r.Far.IsValid() && familyOf(a) == familyOf(c.Addr()) {
+			r.Far = a
+		}
+	}
+	if r.MTU = r.Underlay.MTU; r.Link != r.Underlay.Link {
+		for _, l := range t.Node.Host.Links {
+			if l.Name == r.Link {
+				r.Tunnel, r.MTU = true, l.MTU
+			}
+		}
+	} else if route.Gw.IsValid() && !IsLearned(route) {
+		r.Far = route.Gw
+	}
+	return r
 }

@@ -99,7 +99,11 @@ func plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, *Plann
 			t.LostFamilies = append(t.LostFamilies, family)
 		}
 	}
-	unusable, problems := check(nodes, self.Name, cfg.Networks, held)
+	needs := self.Name
+	if cfg.Backend == BackendBGP && len(nodes) == 1 {
+		needs = "" // a router: it routes for others, and has no pods
+	}
+	unusable, problems := check(nodes, needs, cfg.Networks, held)
 	t.Problems = append(t.Problems, problems...)
 	for _, problem := range unheld {
 		t.add(problem)

@@ -124,6 +124,11 @@ func (t Topology) Text() string {
 		}
 		b.WriteString("\n")
 		lines := append(Lines(p.Fragment().Host), through[p.Name]...)
+		for _, r := range t.PeerPaths(p) {
+			if r.Learned {
+				lines = append(lines, fmt.Sprintf("learned route %s dev %s", r.CIDR, r.Link))
+			}
+		}
 		for _, line := range lines {
 			fmt.Fprintf(&b, "  %s\n", line)
 		}

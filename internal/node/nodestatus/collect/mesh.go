@@ -65,10 +65,19 @@ func (s *collection) ping(ctx context.Context, t mesh.Topology) {
 	if all := len(t.Peers); len(peers) < all {
 		s.found(nodestatus.Skip, check, again, "%d of %d peers were not probed: a node probes the next %d", all-len(peers), all, maxProbed)
 	}
+	learned := 0
 	for _, u := range unplanned {
+		if u.Learned {
+			learned++
+			continue
+		}
 		if !slices.ContainsFunc(t.Problems, func(p mesh.Problem) bool { return slices.Contains(p.Nodes, u.Peer) }) {
 			s.found(nodestatus.Bad, check, "see weft mesh on the node", "peer %s: %s", u.Peer, u.Message)
 		}
+	}
+	if learned > 0 {
+		s.found(nodestatus.Skip, check, "see weft bgp on the node, and weft trace", "%d of %d peers were not probed: their routes were learned by BGP",
+			learned, len(t.Peers))
 	}
 	var worst *nodestatus.Path
 	for _, r := range results {
