@@ -44,8 +44,13 @@ func (v *Previous) Plan(c *model.Cluster, cfg Config, answers state.Answers) (To
 		*v = Previous{}
 		return t, err
 	}
+	var known *taken
+	if v.isOf(c, cfg, answers) { // a whole pass without a change
+		known = v.taken
+	}
 	*v = Previous{
 		topology: t, cluster: c, cfg: cfg, queries: Observe(c, cfg), answers: answers, planner: p, displaced: displaced,
+		taken: known,
 	}
 	if used, err := cfg.used(c.Nodes, c.Self, p.pools); err == nil {
 		v.vxlan = slices.ContainsFunc(used, func(b Backend) bool { return b.Name == "vxlan" })
@@ -56,6 +61,16 @@ func (v *Previous) Plan(c *model.Cluster, cfg Config, answers state.Answers) (To
 	}
 	return t, nil
 }
+
+// isOf reports whether the last plan has these inputs. Snapshots share nodes and blocks that have not changed.
+func (v *Previous) isOf(c *model.Cluster, cfg Config, answers state.Answers) bool {
+	return v.cluster != nil && c.Self == v.cluster.Self && shared(v.cluster.Nodes, c.Nodes) &&
+		shared(v.cluster.Blocks, c.Blocks) && reflect.DeepEqual(cfg, v.cfg) &&
+		reflect.DeepEqual(c.Pools, v.cluster.Pools) && reflect.DeepEqual(answers, v.answers)
+}
+
+// shared reports whether two lists are one in memory.
+func shared[T any](a, b []T) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
 
 // isSimple reports whether the last plan has nothing but fragments of peers, tunnels and sets that depends on several
 // nodes.
