@@ -3,7 +3,7 @@
 # make build   the programs, in bin/; bin/cni is a CNI binary directory
 # make help    this list
 # make test    every package for itself, in throw-away namespaces, in minutes; PKG='blocks …' chooses packages by parts of their names
-# make test-e2e   whole systems: agents with real API servers, kills at every moment, emulated hosts, other projects' programs next to weft's; PKG=…; builds Kubernetes once (KUBE=no does not)
+# make test-e2e   whole systems: agents with real API servers, kills at every moment, emulated hosts, other projects' programs next to weft's; PKG=…; builds Kubernetes once (KUBE=no does not), and with MOBY_SOURCE a newer dockerd
 # make test-load   make test while other programs want all processors: what fails then is wrong
 # make cover   the statements that make test and make test-e2e reach together, of all packages (takes as long as both, and more)
 # make test-upgrade   upgrade and roll back between the version before and today's, ROUNDS=10 times; what each step loses

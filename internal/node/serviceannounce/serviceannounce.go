@@ -66,8 +66,8 @@ type Announcer struct {
 	mine map[netip.Addr]bool
 	// fresh are the addresses that are still announced, by how often.
 	fresh map[netip.Addr]int
-	// claims are addresses of this node that another one announces; contested are those that have come since the datastore
-	// was asked, yielded those for which this node does not answer until the datastore does.
+	// claims are addresses of this node that another one announces; contested are those about which the datastore has not been
+	// asked yet, yielded those for which this node does not answer until the datastore reports it ready.
 	claims             chan netip.Addr
 	contested, yielded map[netip.Addr]bool
 	// problem is the last error that was logged.
