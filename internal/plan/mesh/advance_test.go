@@ -281,7 +281,8 @@ func advanceRandomly(t *rapid.T, cfg Config) (advanced int) {
 			t.Fatal(err)
 		}
 		got, ok := Topology{}, false
-		if queries, simple := previous.Queries(c, cfg); simple {
+		whole := rapid.IntRange(0, 5).Draw(t, "whole pass") == 0
+		if queries, simple := previous.Queries(c, cfg); simple && !whole {
 			if !reflect.DeepEqual(queries, Observe(c, cfg)) {
 				t.Fatalf("queries %+v, want %+v", queries, Observe(c, cfg))
 			}
@@ -297,7 +298,7 @@ func advanceRandomly(t *rapid.T, cfg Config) (advanced int) {
 				t.Fatal(err)
 			}
 		}
-		if rapid.IntRange(0, 3).Draw(t, "whole pass") == 0 { // which may keep what it knows of these inputs
+		if rapid.IntRange(0, 3).Draw(t, "again") == 0 { // which may keep what it knows of these inputs
 			if got, err = previous.Plan(c, cfg, answers); err != nil {
 				t.Fatal(err)
 			}
