@@ -109,7 +109,7 @@ struct packet {
 	__u32 ttl, headers;
 	__u8 tos, shuts, opens; /* TCP's FIN or RST; SYN */
 	__u32 macs[3];
-	__u8 lifetime[4] __attribute__((aligned(4))); /* of IPv4: TTL, protocol, checksum */
+	__u8 ip[12] __attribute__((aligned(4))); /* the first words of IPv4, with TTL, protocol and checksum */
 };
 
 static __always_inline struct settings *settings(void)
@@ -162,7 +162,7 @@ static __always_inline int parse(struct __sk_buff *skb, struct key *k, struct pa
 		mapped(k->to, ip->daddr);
 		p->ttl = ip->ttl;
 		p->tos = ip->tos & ~3; /* congestion varies */
-		__builtin_memcpy(p->lifetime, &ip->ttl, 4);
+		__builtin_memcpy(p->ip, ip, sizeof(p->ip));
 	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
 		struct ipv6hdr *ip;
 		at = ETH_HLEN + sizeof(*ip);
@@ -205,7 +205,7 @@ static __always_inline int parse(struct __sk_buff *skb, struct key *k, struct pa
 	void *data = (void *)(long)skb->data;
 	if (data + ETH_HLEN > (void *)(long)skb->data_end)
 		return 0;
-	__builtin_memcpy(p->macs, data, 12);
+	__builtin_memcpy(p->macs, (__u32 *)data, 12); /* clang reads single bytes otherwise */
 	return 1;
 }
 
@@ -225,25 +225,41 @@ static __always_inline int same(const __u32 *x, const __u32 *y)
 /* forward redirects a packet; -1 if it cannot be written. */
 static __always_inline int forward(struct __sk_buff *skb, struct key *k, struct packet *p, struct flow *f)
 {
-	struct bpf_redir_neigh next = f->next;
 	__u32 zero = 0, how = f->how, to = f->to_link;
-	__u32 leaves[3];
+	struct bpf_redir_neigh next;
+	struct {
+		__u32 macs[3];
+		__be16 type;
+		__u8 ip[12];
+	} __attribute__((packed, aligned(4))) head; /* a call for each part takes longer */
 
-	__builtin_memcpy(leaves, f->leaves, 12);
+	if (how == TO_NEIGHBOR)
+		next = f->next;
+	else
+		__builtin_memcpy(head.macs, f->leaves, sizeof(head.macs));
 	if (k->family == AF_INET) {
 		/* as the kernel's ip_decrease_ttl; the sum of the header stays */
 		__u16 sum;
-		__builtin_memcpy(&sum, p->lifetime + 2, 2);
+		__builtin_memcpy(&sum, p->ip + 10, 2);
 		__u32 check = (__u32)sum + bpf_htons(0x0100);
 		sum = check + (check >= 0xffff);
-		p->lifetime[0]--;
-		__builtin_memcpy(p->lifetime + 2, &sum, 2);
-		if (bpf_skb_store_bytes(skb, ETH_HLEN + 8, p->lifetime, 4, 0))
-			return NEXT;
+		p->ip[8]--;
+		__builtin_memcpy(p->ip + 10, &sum, 2);
+		if (how == TO_NEIGHBOR) {
+			if (bpf_skb_store_bytes(skb, ETH_HLEN + 8, p->ip + 8, 4, 0))
+				return NEXT;
+		} else {
+			head.type = bpf_htons(ETH_P_IP);
+			__builtin_memcpy(head.ip, p->ip, sizeof(head.ip));
+			if (bpf_skb_store_bytes(skb, 0, &head, ETH_HLEN + sizeof(head.ip), 0))
+				return NEXT;
+		}
 	} else {
 		__u8 ttl = p->ttl - 1;
 		if (bpf_skb_store_bytes(skb, ETH_HLEN + 7, &ttl, 1, BPF_F_RECOMPUTE_CSUM))
 			return NEXT;
+		if (how != TO_NEIGHBOR && bpf_skb_store_bytes(skb, 0, head.macs, sizeof(head.macs), 0))
+			return TC_ACT_SHOT;
 	}
 	struct counters *c = bpf_map_lookup_elem(&weft_counters, &zero);
 	if (c) {
@@ -251,8 +267,6 @@ static __always_inline int forward(struct __sk_buff *skb, struct key *k, struct 
 		c->bytes += skb->len - ETH_HLEN;
 	}
 	skb->priority = f->priority;
-	if (how != TO_NEIGHBOR && bpf_skb_store_bytes(skb, 0, leaves, 12, 0))
-		return TC_ACT_SHOT;
 	if (how == TO_PEER)
 		return bpf_redirect_peer(to, 0);
 	skb->tc_index = FORWARDED;
@@ -274,7 +288,7 @@ int weft_fast_in(struct __sk_buff *skb)
 		return NEXT;
 	k.link = skb->ifindex;
 
-	__u64 now = bpf_ktime_get_ns();
+	__u64 now = bpf_ktime_get_coarse_ns(); /* of the last tick: reading the clock takes a seventh of this program's time */
 	__u32 generation = s->generation;
 	__u64 interval = k.protocol == IPPROTO_TCP ? s->interval_tcp : s->interval_udp;
 	__u8 notes = 0;
@@ -305,7 +319,7 @@ int weft_fast_in(struct __sk_buff *skb)
 
 	/* The stamp is unique: two packets of one processor are further apart. */
 	struct flow note = {
-		.noted = (now & ~0xffULL) | (bpf_get_smp_processor_id() & 0xff),
+		.noted = (bpf_ktime_get_ns() & ~0xffULL) | (bpf_get_smp_processor_id() & 0xff),
 		.generation = generation,
 		.state = NOTED,
 		.tos = p.tos,
