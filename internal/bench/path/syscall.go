@@ -41,7 +41,11 @@ func dial(kind int, to netip.AddrPort) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}); err != nil {
+	err = unix.EINTR
+	for errors.Is(err, unix.EINTR) { // a signal of the runtime; the kernel goes on connecting
+		err = unix.Connect(fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()})
+	}
+	if err != nil && !errors.Is(err, unix.EISCONN) {
 		_ = unix.Close(fd)
 		return -1, fmt.Errorf("connect to %s: %w", to, err)
 	}
