@@ -20,6 +20,7 @@ FILENAME == ARGV[1] { listed[++packages] = $1; next }
 		for (i = 1; i <= lines; i++) {
 			if (line[i] ~ /^ *--- (PASS|SKIP)/) print line[i]
 			if (line[i] ~ /: SKIP: /) print line[i]
+			if (line[i] ~ /^Benchmark.*[0-9]/) print line[i]
 		}
 	}
 	printf "%s\t%s\t%d passed, %d failed, %d skipped\n", code == 0 ? "ok  " : "FAIL", pkg, passed, failed, skipped
@@ -30,7 +31,7 @@ FILENAME == ARGV[1] { listed[++packages] = $1; next }
 }
 pkg != "" {
 	line[++lines] = $0
-	if ($0 ~ /^ *--- PASS/) passed++
+	if ($0 ~ /^ *--- PASS/ || $0 ~ /^Benchmark[^ \t]*[ \t]+[0-9]+[ \t]/) passed++
 	if ($0 ~ /^ *--- FAIL/) failed++
 	if ($0 ~ /^ *--- SKIP/) skipped++
 }

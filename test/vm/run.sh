@@ -6,6 +6,8 @@
 #   make test-vm                 the tests named below, and those that "make test", "make test-e2e" and "make test-hostile" skipped because a feature is missing
 #   RUN='TestVlan' make test-vm  these tests only             PKGS='internal/kernel/link …'  of these packages only
 #   KERNEL=linux-image-cloud-amd64 make test-vm               another of Debian's kernels
+#   BENCH=Flowtable PKGS=internal/kernel/fastpath make test-vm   benchmarks instead of tests; with ICOUNT=1 the VM's clock counts
+#                                 instructions: a nanosecond is one
 #   LIMIT=1800 MEM=3072           timeout in seconds; memory in MiB      KEEP=1  keeps the files
 #
 # It needs no root except to install missing packages. /dev/kvm is not used: the test VM behaves the same
@@ -102,6 +104,11 @@ unpack() {
 # chosen PKG BINARY: the -test.run pattern for a package, or nothing. Programs are not built to list tests.
 chosen() {
 	local pkg=$1 bin=$2 top
+	if [ -n "${BENCH:-}" ]; then
+		top=$("$bin" -test.list "$BENCH" | grep '^Benchmark' || true)
+		[ -z "$top" ] || echo '^$'
+		return
+	fi
 	if [ -n "${RUN:-}" ]; then
 		top=$(WEFT_TEST_BIN=$PWD/bin WEFT_PROGRAMS=$PWD/bin "$bin" -test.list "$RUN" | grep '^Test' || true)
 		[ -z "$top" ] || echo "$RUN"
@@ -178,6 +185,7 @@ tests() {
 		printf '%s ^(%s)$ %s\n' "$pkg" "$unfit" "$run" >>"$root/weft/list"
 	done
 	[ -s "$root/weft/list" ] || die "no test is chosen"
+	[ -z "${BENCH:-}" ] || echo "$BENCH" >"$root/weft/bench"
 	# What tests of commands need: the programs, and the reference plugins where they are built already.
 	cp -r bin "$root/weft/"
 	[ ! -e "$cache/plugins-v1.9.1/.all" ] || cp -r "$cache/plugins-v1.9.1" "$root/weft/peers"
@@ -220,9 +228,10 @@ image() {
 # keys), and with a thread per CPU QEMU sometimes executes a partially patched instruction, which causes a kernel oops
 # (mptcp_net-next issue 471 is the same).
 boot() {
-	local dir=$1 pid i
+	local dir=$1 pid i cpus=(-smp 2)
+	[ -z "${ICOUNT:-}" ] || cpus=(-smp 1 -icount shift=0,sleep=off)
 	: >"$dir/out"
-	setpriv --pdeathsig KILL qemu-system-x86_64 -M q35 -accel tcg,thread=single -cpu max -smp 2 -m "$MEM" \
+	setpriv --pdeathsig KILL qemu-system-x86_64 -M q35 -accel tcg,thread=single -cpu max "${cpus[@]}" -m "$MEM" \
 		-nodefaults -display none -no-reboot -device intel-iommu \
 		-kernel "$kernel/vmlinuz" -initrd "$dir/initrd.img" -append "console=ttyS0 quiet panic=-1 intel_iommu=on no_timer_check weft.limit=$LIMIT" \
 		-drive "file=$dir/root.img,format=raw,if=virtio,cache=unsafe" \

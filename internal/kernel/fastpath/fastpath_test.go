@@ -140,7 +140,7 @@ type stream struct {
 }
 
 // serve echoes in a namespace until the test ends.
-func serve(t *testing.T, ns *netns.NS, network, addr string) {
+func serve(t testing.TB, ns *netns.NS, network, addr string) {
 	t.Helper()
 	var err error
 	var l net.Listener

@@ -29,13 +29,13 @@ type flows struct {
 }
 
 // newFlows returns a world without nf_conntrack_tcp_be_liberal: the kernel sets it for the connections in the flowtable.
-func newFlows(t *testing.T) *flows {
+func newFlows(t testing.TB) *flows {
 	t.Helper()
 	return flowsOf(t, newWorld(t))
 }
 
 // flowsOf lets the node of a world have a flowtable.
-func flowsOf(t *testing.T, w *world) *flows {
+func flowsOf(t testing.TB, w *world) *flows {
 	t.Helper()
 	nettest.Run(t, w.node, "sysctl", "-qw", "net.netfilter.nf_conntrack_tcp_be_liberal=0")
 	f, err := fastpath.LoadFlowtable(w.node)
@@ -55,7 +55,7 @@ func flowsOf(t *testing.T, w *world) *flows {
 	return out
 }
 
-func (f *flows) set(t *testing.T) {
+func (f *flows) set(t testing.TB) {
 	t.Helper()
 	links := f.links()
 	for i, ns := range []*netns.NS{nil, f.a, f.b} {
@@ -70,13 +70,13 @@ func (f *flows) set(t *testing.T) {
 }
 
 // offloaded returns how many connections are in the flowtable.
-func (f *flows) offloaded(t *testing.T) int {
+func (f *flows) offloaded(t testing.TB) int {
 	t.Helper()
 	return strings.Count(tracked(t, f.node), "[OFFLOAD]")
 }
 
 // tracked lists the node's connections.
-func tracked(t *testing.T, ns *netns.NS) string {
+func tracked(t testing.TB, ns *netns.NS) string {
 	t.Helper()
 	return nettest.Run(t, ns, "conntrack", "-L", "-f", "ipv4") + nettest.Run(t, ns, "conntrack", "-L", "-f", "ipv6")
 }
