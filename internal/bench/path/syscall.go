@@ -42,7 +42,7 @@ func dial(kind int, to netip.AddrPort) (int, error) {
 		return -1, err
 	}
 	err = unix.EINTR
-	for errors.Is(err, unix.EINTR) { // a signal of the runtime; the kernel goes on connecting
+	for errors.Is(err, unix.EINTR) { // a signal of the runtime; the kernel continues to connect
 		err = unix.Connect(fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()})
 	}
 	if err != nil && !errors.Is(err, unix.EISCONN) {

@@ -94,7 +94,7 @@ func benchmarkPackets(b *testing.B, w *world, packets int, enable func(b *testin
 	}
 }
 
-// addRules gives a node the rules of one with a source guard and policies.
+// addRules adds the rules of a node with a source guard and policies.
 func addRules(b *testing.B, w *world) {
 	b.Helper()
 	nettest.Run(b, w.node, "nft", `add table inet guard; add set inet guard links { type ifname; };
