@@ -6,6 +6,8 @@
 //
 //	WEFT_E2E=1           run; a cluster e2e is created before and deleted after
 //	WEFT_E2E_CLUSTER=N   use the existing cluster N
+//	CALICO_SOURCE=R, MULTUS_SOURCE=R, WHEREABOUTS_SOURCE=R
+//	                     other projects' repositories, for the tests of their files; without one its tests are skipped
 //	WEFT_E2E_CNI=C       weft (as deploy/weft.yaml installs it), or reference: tests the harness, skips features of weft
 //
 // The tests act as a user: they run kubectl, and programs in pods.
