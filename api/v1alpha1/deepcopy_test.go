@@ -19,7 +19,7 @@ func TestDeepCopiesShareNothing(t *testing.T) {
 		&AddressPool{}, &AddressPoolList{}, &AddressBlock{}, &AddressBlockList{},
 		&AddressReservation{}, &AddressReservationList{}, &AddressClaim{}, &AddressClaimList{},
 		&NodeEndpoints{}, &NodeEndpointsList{}, &AddressMove{}, &AddressMoveList{}, &AddressPoolRequest{},
-		&AddressPoolRequestList{}, AddressPoolRequestList{}, &FlowListener{}, &FlowListenerList{},
+		&AddressPoolRequestList{}, &FlowListener{}, &FlowListenerList{},
 	} {
 		for _, field := range []string{"Spec", "Status", "Items"} {
 			f := reflect.ValueOf(o).Elem().FieldByName(field)
