@@ -37,8 +37,8 @@ func CheckWord(s string) error {
 	if s == "" {
 		return errors.New("is empty")
 	}
-	for i := range len(s) {
-		if c := s[i]; !alnum(c) && (i == 0 || c != '_' && c != '.' && c != '-') {
+	for i, c := range s {
+		if !alnum(c) && (i == 0 || c != '_' && c != '.' && c != '-') {
 			return fmt.Errorf("%q contains %q at %d; it begins with a letter or digit, then letters, digits, '_', '.', '-'",
 				clip(s), c, i)
 		}
@@ -76,6 +76,6 @@ func checkNetworkName(name string) error {
 	return nil
 }
 
-func alnum(c byte) bool {
+func alnum(c rune) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 }

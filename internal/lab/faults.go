@@ -81,19 +81,19 @@ func (f Faults) report(had, have []cut.Cut) {
 		}
 	}
 	if changed {
-		f.Logf("nothing to change; cut is %s", cutNames(have))
+		f.Logf("nothing to change; %s", cutNames(have))
 	}
 }
 
 func cutNames(all []cut.Cut) string {
 	if len(all) == 0 {
-		return "nothing"
+		return "no wire is cut"
 	}
 	var out []string
 	for _, c := range all {
 		out = append(out, c.String())
 	}
-	return strings.Join(out, ", ")
+	return "cut: " + strings.Join(out, ", ")
 }
 
 // LockUp locks a lab that is up, and reads its marker.
