@@ -9,7 +9,9 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -301,6 +303,77 @@ func (c Cluster) allocated(t *testing.T, node string) (n int) {
 		}
 	}
 	return n
+}
+
+// controlEtcd is the address of the cluster's own etcd, in the namespace of the control plane.
+const controlEtcd = "http://127.0.0.1:2379"
+
+// TestCalicoEtcd: pools and policies are in an etcd, under Calico's keys, and are imported; the policies that the import
+// writes are applied to an API server with Calico's kinds, and enforced. The etcd is the cluster's own: Kubernetes uses
+// other keys.
+func TestCalicoEtcd(t *testing.T) {
+	weft(t)
+	calico := calicoSource(t)
+	c := newCluster(t, "caletc", "--cni", "none", "--no-dns")
+	pools := documents(t, calico.file(t, "confd/tests/mock_data/calicoctl/mesh/vxlan-always/input.yaml"), "IPPool")
+	seed := calico.file(t, "hack/test/kind/migration/seed-resources.yaml")
+	policies := documents(t, seed, "Tier", "GlobalNetworkPolicy", "NetworkPolicy", "HostEndpoint", "GlobalNetworkSet", "NetworkSet")
+	for _, text := range slices.Concat(pools, policies) {
+		c.putCalico(t, text)
+	}
+	dir := t.TempDir()
+	config, file := filepath.Join(dir, "calicoctl.cfg"), filepath.Join(dir, "policies.yaml")
+	err := os.WriteFile(config, []byte("apiVersion: projectcalico.org/v3\nkind: CalicoAPIConfig\nspec:\n"+
+		"  datastoreType: etcdv3\n  etcdEndpoints: "+controlEtcd+"\n"), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.kubectl(t, "apply", "-f", "../../../deploy/crds.yaml")
+	program, err := filepath.Abs("../../../bin/image/" + runtime.GOARCH + "/weft")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := c.must(t, "exec", "control", program, "ipam", "import", "--from", "calico", "--calico-config", config,
+		"--calico-policies", file)
+	if want := fmt.Sprintf("%d policy objects written to %s", len(policies), file); !strings.Contains(out, want) {
+		t.Fatalf("the import prints no %q:\n%s", want, out)
+	}
+	c.define(t, documents(t, calico.file(t, "manifests/calico.yaml"), crd)...)
+	c.installWeft(t, "mode: cluster", "mode: cluster\n      addresses: pools")
+	c.allocatesFromPools(t)
+	before := c.policyPods(t)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.enforces(t, string(text))
+	c.released(t, before)
+}
+
+// putCalico writes an object to the cluster's etcd under the key of Calico's client.
+func (c Cluster) putCalico(t *testing.T, text string) {
+	t.Helper()
+	var o struct {
+		Kind     string
+		Metadata struct{ Name, Namespace string }
+	}
+	if err := yaml.Unmarshal([]byte(text), &o); err != nil {
+		t.Fatal(err)
+	}
+	value, err := yaml.YAMLToJSON([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plural := strings.ToLower(o.Kind) + "s"
+	if stem, is := strings.CutSuffix(plural, "ys"); is {
+		plural = stem + "ies"
+	}
+	key := "/calico/resources/v3/projectcalico.org/" + filepath.Join(plural, o.Metadata.Namespace, o.Metadata.Name)
+	body, err := json.Marshal(map[string][]byte{"key": []byte(key), "value": value})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.must(t, "exec", "control", "curl", "-sS", "-f", controlEtcd+"/v3/kv/put", "-d", string(body))
 }
 
 // TestWhereaboutsFiles: the kinds of Multus and whereabouts and the network of whereabouts' documentation as they are, by
