@@ -109,7 +109,7 @@ func TestRelease(t *testing.T) {
 	if image := d.Spec.Template.Spec.Containers[0].Image; image != "example.org/weft:v1.2.3" {
 		t.Errorf("the image is %s", image)
 	}
-	if got := w.names(kinds); len(got) != 8 {
+	if got := w.names(kinds); len(got) != 9 {
 		t.Errorf("%d kinds: %q", len(got), got)
 	}
 	if _, err := c.Apply(t.Context(), release.Options{Install: true}); !has(err, "weft is installed already (revision 1)") {
