@@ -24,6 +24,7 @@
 # make e2e-upstream   Kubernetes' own specs of [sig-network] there, and a table of what passes; FOCUS='… …' chooses (root)
 # make e2e-kubevirt   a whole KubeVirt on weft in a real Kubernetes: VMs by its bindings, policy, live migration; its source is KUBEVIRT_SOURCE; it is built once, 10 to 30 minutes (root)
 # make e2e-kubevirt-functional   KubeVirt's own functional tests of its network there, and a table of what passes; FOCUS='… …' chooses (root)
+# make e2e-calico   Calico's own specs of its policies there, and a table of what passes; its source is CALICO_SOURCE; FOCUS='… …' chooses (root)
 # make takeover   weft takes over a cluster in which Calico's own programs serve; they are built once, 10 to 30 minutes (root)
 # make bench   weft compared with the reference plugins (root)
 
@@ -50,7 +51,7 @@ IMAGE_ARCHS ?= amd64 arm64
 IMAGE_TIME  ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 IMAGE_DIR   ?= bin
 
-.PHONY: all help build links image docs release test test-e2e test-load test-upgrade cover test-race test-vm test-hostile truth-kubevirt lint lint-lite outliers generate demo e2e e2e-kubevirt e2e-kubevirt-functional e2e-upstream takeover bench clean deps peers
+.PHONY: all help build links image docs release test test-e2e test-load test-upgrade cover test-race test-vm test-hostile truth-kubevirt lint lint-lite outliers generate demo e2e e2e-kubevirt e2e-kubevirt-functional e2e-calico e2e-upstream takeover bench clean deps peers
 
 all: build
 
@@ -217,9 +218,9 @@ e2e: image-here peers
 	@test/kube/build.sh
 	WEFT_E2E=1 $(GO) test -count=1 -v -timeout 60m -run '$(RUN)' ./test/kube/e2e
 
-FOCUS ?= Granular.Checks network\].Services.should network\].DNS.should network\].HostPort
+UPSTREAM := Granular.Checks network\].Services.should network\].DNS.should network\].HostPort
 e2e-upstream: image-here peers
-	@test/kube/upstream.sh $(foreach f,$(FOCUS),'$(f)')
+	@test/kube/upstream.sh $(foreach f,$(or $(FOCUS),$(UPSTREAM)),'$(f)')
 
 # KUBEVIRT_SOURCE is a repository of KubeVirt's, a URL or a directory.
 e2e-kubevirt: image-here build
@@ -236,10 +237,13 @@ e2e-kubevirt-functional: image-here
 	@test/deps.sh kube
 	@test/deps.sh kubevirt
 	@test/kube/build.sh
-	@if CACHE=$(CACHE) test/kube/kubevirt/build.sh; then CACHE=$(CACHE) test/kube/kubevirt/functional/run.sh $(FOCUS); \
+	@if CACHE=$(CACHE) test/kube/kubevirt/build.sh; then CACHE=$(CACHE) test/kube/kubevirt/functional/run.sh $(foreach f,$(FOCUS),'$(f)'); \
 	else echo "make: SKIPPED: KubeVirt cannot be built here: say by KUBEVIRT_SOURCE where its repository is"; fi
 
 # CALICO_SOURCE is a repository of Calico's, a URL or a directory.
+e2e-calico: image-here
+	@CACHE=$(CACHE) test/calico/e2e/run.sh $(foreach f,$(FOCUS),'$(f)')
+
 takeover:
 	@test/deps.sh test
 	@test/kube/build.sh

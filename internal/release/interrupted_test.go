@@ -88,7 +88,7 @@ func TestInterrupted(t *testing.T) {
 			if err != nil || s.State != "deployed" {
 				t.Errorf("status: %+v, %v", s, err)
 			}
-			if got := w.names(kinds); len(got) != 8 {
+			if got := w.names(kinds); len(got) != ownKinds {
 				t.Errorf("%d kinds: %q", len(got), got)
 			}
 			var d agentSet

@@ -109,7 +109,7 @@ func TestRelease(t *testing.T) {
 	if image := d.Spec.Template.Spec.Containers[0].Image; image != "example.org/weft:v1.2.3" {
 		t.Errorf("the image is %s", image)
 	}
-	if got := w.names(kinds); len(got) != 9 {
+	if got := w.names(kinds); len(got) != ownKinds {
 		t.Errorf("%d kinds: %q", len(got), got)
 	}
 	if _, err := c.Apply(t.Context(), release.Options{Install: true}); !has(err, "weft is installed already (revision 1)") {
@@ -200,6 +200,9 @@ const (
 	daemonSets = "/apis/apps/v1/namespaces/kube-system/daemonsets"
 	listeners  = "/apis/weft.dev/v1alpha1/flowlisteners"
 )
+
+// ownKinds is how many kinds an installation brings: weft's, and the NetworkAttachmentDefinition.
+const ownKinds = 9
 
 // within is a removal that waits so long for nodes.
 func within(d time.Duration, o release.UninstallOptions) release.UninstallOptions {

@@ -110,7 +110,7 @@ var notSpec = regexp.MustCompile(
 )
 
 // labels matches the labels after a spec's name.
-var labels = regexp.MustCompile(` \[sig-network[^]]*\]$`)
+var labels = regexp.MustCompile(` \[sig-(network|calico)[^]]*\]$`)
 
 func table(w io.Writer, all []spec, network, suite string, reasons, not []reason) error {
 	var ran, rest []spec
@@ -154,9 +154,13 @@ func table(w io.Writer, all []spec, network, suite string, reasons, not []reason
 	return nil
 }
 
-// short returns the spec's name without labels and without the name of the group that all specs are of.
+// short returns the spec's name without labels and without the name of its group.
 func (s spec) short() string {
-	return strings.TrimSpace(strings.TrimPrefix(labels.ReplaceAllString(strings.TrimPrefix(s.Name, "[It] "), ""), "[sig-network] "))
+	name := labels.ReplaceAllString(strings.TrimPrefix(s.Name, "[It] "), "")
+	for _, group := range []string{"[sig-network] ", "[sig-calico] [Team:CORE] "} {
+		name = strings.TrimPrefix(name, group)
+	}
+	return strings.TrimSpace(name)
 }
 
 // because returns the reason that fits the spec's name, or "".

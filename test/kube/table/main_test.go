@@ -19,7 +19,7 @@ func TestTable(t *testing.T) {
 <testcase name="[It] [sig-network] z is slow [sig-network]" status="timedout" time="2"><failure message="no answer&#xA;more"></failure></testcase>
 </testsuite></testsuites>`
 	two := `<testsuites><testsuite>
-<testcase name="[It] [sig-network] a" status="failed" time="2"><failure message="no answer&#xA;more"></failure></testcase>
+<testcase name="[It] [sig-calico] [Team:CORE] a [sig-calico, Team:CORE]" status="failed" time="2"><failure message="no answer&#xA;more"></failure></testcase>
 </testsuite></testsuites>`
 	want := strings.ReplaceAll(`weft: 1 specs of Kubernetes' [sig-network] passed, 2 failed.
 
