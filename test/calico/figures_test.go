@@ -136,7 +136,7 @@ func (c *contender) createAll(policies int) float64 {
 // removeAll removes all policies and waits until a first policy denies packets again.
 func (c *contender) removeAll() {
 	c.t.Helper()
-	deny := c.policy("deny", "nobody", allPort)
+	deny := c.policy("deny", "absent", allPort)
 	collection := c.path(deny)
 	if !strings.Contains(string(c.Do(http.MethodGet, collection, nil)), `"deny"`) {
 		c.create(deny) // and stays, so that nothing arrives before the client's policy
