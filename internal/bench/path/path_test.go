@@ -18,12 +18,18 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.MainWithPrograms(m)) }
 
-// TestRun runs every test of every way once, for a moment: it shows that packets arrive, not how fast.
-func TestRun(t *testing.T) {
+// needFlannel skips a test without what flannel's design needs: the program that writes its rules, and br_netfilter.
+func needFlannel(t *testing.T) {
+	t.Helper()
 	if _, err := exec.LookPath("iptables-restore"); err != nil {
 		nettest.Skip(t, "iptables-restore is missing; it writes flannel's rules")
 	}
 	nettest.NeedBridgeNetfilter(t)
+}
+
+// TestRun runs every test of every way once, for a moment: it shows that packets arrive, not how fast.
+func TestRun(t *testing.T) {
+	needFlannel(t)
 	nettest.Need(t, "vxlan")
 	dir := nettest.Programs(t)
 	report, err := path.Run(t.Context(), path.Config{
@@ -89,10 +95,7 @@ func TestFastPath(t *testing.T) {
 	if err := probe.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := exec.LookPath("iptables-restore"); err != nil {
-		nettest.Skip(t, "iptables-restore is missing; it writes flannel's rules")
-	}
-	nettest.NeedBridgeNetfilter(t)
+	needFlannel(t)
 	dir := nettest.Programs(t)
 	report, err := path.Run(t.Context(), path.Config{
 		Backends: []string{"host-gw"}, Tests: []string{"udp rr"}, FastPath: true, N: 1, Span: 5 * time.Millisecond,
@@ -115,10 +118,7 @@ func TestFastPath(t *testing.T) {
 
 // TestPolicies measures weft's routed pods with policies, without, and without any rule.
 func TestPolicies(t *testing.T) {
-	if _, err := exec.LookPath("iptables-restore"); err != nil {
-		nettest.Skip(t, "iptables-restore is missing; it writes flannel's rules")
-	}
-	nettest.NeedBridgeNetfilter(t)
+	needFlannel(t)
 	dir := nettest.Programs(t)
 	report, err := path.Run(t.Context(), path.Config{
 		Backends: []string{"host-gw"}, Tests: []string{"connect", "udp rr"}, Policies: 20, Unfiltered: true, N: 1,
