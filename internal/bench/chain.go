@@ -93,6 +93,13 @@ func (c Chain) has(typ string) bool {
 	})
 }
 
+// begins reports whether the first plugin of the chain is of the type.
+func (c Chain) begins(typ string) bool {
+	plugins, _ := c.list["plugins"].([]any)
+	first, _ := plugins[0].(map[string]any)
+	return first["type"] == typ
+}
+
 // capabilities returns the capabilities declared by the plugins of the chain.
 func (c Chain) capabilities() map[string]bool {
 	out := map[string]bool{}

@@ -28,6 +28,8 @@ type runner struct {
 	wrap []string
 	// volatile is the plugins' directory for state that does not survive a reboot.
 	volatile string
+	// program, which may be empty, is executed in the place of each plugin, and its result is that of none.
+	program string
 
 	mu  sync.Mutex
 	cpu time.Duration
@@ -45,6 +47,9 @@ func (r *runner) ExecPlugin(ctx context.Context, path string, stdin []byte, envi
 	}
 	err := cmd.Wait()
 	r.account(cmd)
+	if err == nil && r.program != "" {
+		return []byte(`{"cniVersion":"1.0.0"}`), nil
+	}
 	if err == nil {
 		return stdout.Bytes(), nil
 	}
@@ -63,6 +68,9 @@ func (r *runner) account(cmd *exec.Cmd) {
 
 // FindInPath implements invoke.Exec.
 func (r *runner) FindInPath(plugin string, paths []string) (string, error) {
+	if r.program != "" {
+		return r.program, nil
+	}
 	path, err := invoke.FindInPath(plugin, paths)
 	if err != nil {
 		return "", fmt.Errorf("plugin %s: %w", plugin, err)

@@ -38,19 +38,23 @@ func (p *fdPark) close() {
 	_ = unix.Close(p.out)
 }
 
-// closeRights closes the descriptors received with a message.
-func closeRights(oob []byte) {
+// rights returns the descriptors received with a message.
+func rights(oob []byte) []int {
+	var all []int
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
-		return
+		return nil
 	}
 	for i := range messages {
-		fds, err := unix.ParseUnixRights(&messages[i])
-		if err != nil {
-			continue
+		if fds, err := unix.ParseUnixRights(&messages[i]); err == nil {
+			all = append(all, fds...)
 		}
-		for _, fd := range fds {
-			_ = unix.Close(fd)
-		}
+	}
+	return all
+}
+
+func closeFDs(fds []int) {
+	for _, fd := range fds {
+		_ = unix.Close(fd)
 	}
 }

@@ -64,7 +64,7 @@ func Networks(ctx context.Context, cfg NetworksConfig) (Report, error) {
 	defer func() { closeAll(worlds) }()
 	for _, n := range cfg.Networks {
 		b.cfg.Chain = cfg.Chain.withNetworks(n)
-		more, err := b.worlds(ctx, fmt.Sprintf("networks-%d", n), cfg.Pods)
+		more, err := b.worlds(ctx, fmt.Sprintf("networks-%d", n), cfg.Pods, cfg.Impls)
 		worlds = append(worlds, more...)
 		if err != nil {
 			return Report{}, err

@@ -85,7 +85,7 @@ const bridgePorts = 1023
 
 // level measures all cells with the given number of pods present.
 func (b *bench) level(ctx context.Context, pods int) error {
-	worlds, err := b.worlds(ctx, fmt.Sprintf("pods-%d", pods), pods)
+	worlds, err := b.worlds(ctx, fmt.Sprintf("pods-%d", pods), pods, b.cfg.Impls)
 	defer closeAll(worlds)
 	if err != nil {
 		return err
@@ -111,9 +111,9 @@ func (b *bench) level(ctx context.Context, pods int) error {
 	return nil
 }
 
-func (b *bench) worlds(ctx context.Context, sub string, pods int) ([]*world, error) {
+func (b *bench) worlds(ctx context.Context, sub string, pods int, impls []Impl) ([]*world, error) {
 	var worlds []*world
-	for _, impl := range b.cfg.Impls {
+	for _, impl := range impls {
 		w, err := newWorld(ctx, impl, b.cfg.Chain, b.dir+"/"+sub, b.volatile+"/"+sub)
 		if err != nil {
 			return worlds, err

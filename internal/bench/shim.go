@@ -92,27 +92,33 @@ func respondImmediately(l *net.UnixListener) {
 			return
 		}
 		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
-		if readRequest(c) == nil {
+		_, fds, err := readRequest(c)
+		closeFDs(fds)
+		if err == nil {
 			_, _ = c.Write(answer)
 		}
 		_ = c.Close()
 	}
 }
 
-func readRequest(c *net.UnixConn) error {
+// readRequest reads a call, with the descriptors that come with it.
+func readRequest(c *net.UnixConn) (r wire.Request, fds []int, err error) {
 	buf, oob := make([]byte, 64<<10), make([]byte, 64)
 	n, oobn, _, _, err := c.ReadMsgUnix(buf, oob)
 	if err != nil {
-		return err
+		return r, nil, err
 	}
-	closeRights(oob[:oobn])
+	fds = rights(oob[:oobn])
 	h, err := wire.ParseHeader(buf[:n])
 	if err != nil {
-		return err
+		return r, fds, err
 	}
 	if h.Size() > len(buf) {
-		return errors.New("request is larger than the bench sends")
+		return r, fds, errors.New("request is larger than the bench sends")
 	}
-	_, err = io.ReadFull(c, buf[n:h.Size()])
-	return err
+	if _, err = io.ReadFull(c, buf[n:h.Size()]); err != nil {
+		return r, fds, err
+	}
+	r, err = wire.ParseRequest(buf[:h.Size()])
+	return r, fds, err
 }

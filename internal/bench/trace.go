@@ -68,7 +68,8 @@ func (b *bench) tracePass(ctx context.Context) error {
 	} else {
 		b.notes = append(b.notes, "add_syscalls_over_empty is missing: no --empty program")
 	}
-	worlds, err := b.worlds(ctx, "trace", 1)
+	measured := slices.DeleteFunc(slices.Clone(b.cfg.Impls), func(i Impl) bool { return i.Floor })
+	worlds, err := b.worlds(ctx, "trace", 1, measured)
 	defer closeAll(worlds)
 	if err != nil {
 		return err

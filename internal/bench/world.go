@@ -28,6 +28,9 @@ type Impl struct {
 	// Agent is the program to run as node agent; empty for standalone plugins.
 	Agent string
 	Peer  bool
+	// Floor is set for a floor; see WithFloors. Program, which may be empty, is executed in the place of each plugin.
+	Floor   bool
+	Program string
 }
 
 // world is the node of one implementation.
@@ -38,6 +41,7 @@ type world struct {
 	cni   *libcni.CNIConfig
 	lists []*libcni.NetworkConfigList // one per CNI call for a pod
 	agent *exec.Cmd
+	floor *floor // the agent of FloorAgent
 	log   *bytes.Buffer
 
 	extra int     // additional networks per pod
@@ -63,7 +67,7 @@ func newWorld(ctx context.Context, impl Impl, chain Chain, dir, volatile string)
 		return nil, errors.Join(fmt.Errorf("world %s: %w", impl.Name, err), node.Close())
 	}
 	w := &world{
-		impl: impl, node: node, exec: &runner{node: node, volatile: filepath.Join(volatile, "journal")},
+		impl: impl, node: node, exec: &runner{node: node, volatile: filepath.Join(volatile, "journal"), program: impl.Program},
 		log: &bytes.Buffer{}, park: park,
 	}
 	w.cni = libcni.NewCNIConfigWithCacheDir([]string{impl.BinDir}, filepath.Join(dir, "cache"), w.exec)
@@ -83,11 +87,15 @@ func (w *world) prepare(ctx context.Context, chain Chain, dir, volatile string) 
 		}
 	}
 	texts, err := chain.lists(dir)
-	if w.impl.Agent != "" {
+	if w.impl.Agent != "" || w.impl.Floor && w.impl.Program == "" {
 		socket := filepath.Join(volatile, "agent.sock")
 		var text []byte
 		if text, err = chain.agentList(dir, socket); err == nil {
-			err = w.startAgent(ctx, volatile, socket)
+			if w.impl.Floor {
+				w.floor, err = startFloor(ctx, w.node, chain, socket)
+			} else {
+				err = w.startAgent(ctx, volatile, socket)
+			}
 		}
 		texts = [][]byte{text}
 	}
@@ -127,6 +135,9 @@ func (w *world) startAgent(ctx context.Context, volatile, socket string) error {
 }
 
 func (w *world) close() {
+	if w.floor != nil {
+		w.floor.close()
+	}
 	if w.agent != nil && w.agent.Process != nil {
 		_ = w.agent.Process.Signal(syscall.SIGTERM)
 		stop := time.AfterFunc(5*time.Second, func() { _ = w.agent.Process.Kill() })

@@ -69,7 +69,9 @@ func newBenchCNICmd(env ui.Env) *cobra.Command {
 standalone plugins and for weft's agent, interleaved in one run. Each runs in its own network namespace; the host's
 network is not changed. Times are latencies as the caller sees them; CPU is user and system time of all processes,
 including the agent (softirq time is not counted); execs and syscalls are counted in a separate pass under strace.
-Needs root.`,
+In addition to weft its floors are measured, which show what no change of weft can gain on this host: floor-agent is
+weft-cni with an agent that only makes the pod's links, addresses, routes and rate limits, in one batch for each
+namespace; floor-standalone starts an empty Go program in the place of each plugin. Needs root.`,
 		Example: "  weft bench cni --chain test/chains/ptp4.conflist --weft agent --pods 100\n" +
 			"  weft bench cni --chain test/chains/ptp4.conflist --peer-bin-dir /opt/cni/bin -n 60 --concurrency 1",
 		Args: cobra.NoArgs,
@@ -87,6 +89,15 @@ Needs root.`,
 	fl.BoolVar(&f.noTrace, "no-trace", false, "skip the pass that counts syscalls")
 	f.output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
 	return cmd
+}
+
+// emptyProgram returns the empty program in the directory of this program, or "" if there is none.
+func emptyProgram(env ui.Env) string {
+	file := filepath.Join(filepath.Dir(env.Self), "bench-empty")
+	if _, err := os.Stat(file); err != nil {
+		return ""
+	}
+	return file
 }
 
 // check validates the flags before the run.
@@ -146,16 +157,13 @@ func runBenchCNI(cmd *cobra.Command, env ui.Env, f benchFlags) error {
 	if err != nil {
 		return err
 	}
+	empty := emptyProgram(env)
 	cfg := bench.Config{
-		Chain: chain, Impls: impls, N: f.n, Concurrency: f.concurrency, Pods: f.pods, Seed: f.seed,
+		Chain: chain, Impls: bench.WithFloors(impls, chain, empty), N: f.n, Empty: empty, Concurrency: f.concurrency, Pods: f.pods, Seed: f.seed,
 		Log: slog.New(slog.NewTextHandler(env.Stderr, nil)),
 	}
 	if !f.noTrace {
 		cfg.Strace, _ = exec.LookPath("strace")
-		cfg.Empty = filepath.Join(filepath.Dir(env.Self), "bench-empty")
-		if _, err := os.Stat(cfg.Empty); err != nil {
-			cfg.Empty = ""
-		}
 	}
 	report, err := bench.Run(cmd.Context(), cfg)
 	if err != nil {
@@ -174,7 +182,7 @@ func newBenchNetworksCmd(env ui.Env) *cobra.Command {
 		Long: `Measures ADD, CHECK and DEL of pods with additional macvlan networks; the primary network is the chain. weft's agent is
 called by the plugin type multus; the plugins of each --peer-bin-dir are executed network by network, as Multus does.
 Multus itself (thin plugin) would add 12 to 14 ms of CPU to a peer's ADD and DEL. The numbers of networks are
-interleaved in one run. Needs root.`,
+interleaved in one run. floor-agent is as in bench cni, with the additional networks' links. Needs root.`,
 		Example: "  weft bench networks --chain test/chains/ptp4.conflist\n" +
 			"  weft bench networks --chain test/chains/ptp4.conflist --peer-bin-dir /opt/cni/bin --networks 1,8 -n 30",
 		Args: cobra.NoArgs,
@@ -192,7 +200,7 @@ interleaved in one run. Needs root.`,
 				return err
 			}
 			report, err := bench.Networks(cmd.Context(), bench.NetworksConfig{
-				Chain: chain, Impls: impls, Networks: networks, N: f.n, Concurrency: f.concurrency, Pods: pods, Seed: f.seed,
+				Chain: chain, Impls: bench.WithFloors(impls, chain, ""), Networks: networks, N: f.n, Concurrency: f.concurrency, Pods: pods, Seed: f.seed,
 				Log: slog.New(slog.NewTextHandler(env.Stderr, nil)),
 			})
 			if err != nil {

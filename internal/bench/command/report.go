@@ -140,9 +140,10 @@ func (f reportFlags) measure(ctx context.Context, env ui.Env, chains []bench.Cha
 			if err != nil {
 				return err
 			}
+			empty := emptyProgram(env)
 			cfg := bench.Config{
-				Chain: chain, Impls: impls, N: pick(100, 10), Concurrency: []int{1, 8}, Pods: []int{pick(10, 2)}, Seed: 1, Log: log,
-				Empty: filepath.Join(filepath.Dir(env.Self), "bench-empty"),
+				Chain: chain, Impls: bench.WithFloors(impls, chain, empty), N: pick(100, 10), Concurrency: []int{1, 8},
+				Pods: []int{pick(10, 2)}, Seed: 1, Log: log, Empty: empty,
 			}
 			cfg.Strace, _ = exec.LookPath("strace")
 			in, err := bench.Run(ctx, cfg)
@@ -156,8 +157,8 @@ func (f reportFlags) measure(ctx context.Context, env ui.Env, chains []bench.Cha
 			}
 			const more = 7
 			in, err := bench.Networks(ctx, bench.NetworksConfig{
-				Chain: chain, Impls: impls, Networks: []int{0, more}, N: pick(100, 10), Concurrency: []int{1}, Pods: pick(10, 2),
-				Seed: 1, Log: log,
+				Chain: chain, Impls: bench.WithFloors(impls, chain, ""), Networks: []int{0, more}, N: pick(100, 10),
+				Concurrency: []int{1}, Pods: pick(10, 2), Seed: 1, Log: log,
 			})
 			report.AddNetworks(in, chain.Name, more)
 			return err

@@ -21,7 +21,8 @@ const (
 	GroupRepairs = "Repairs, p95"
 )
 
-// agentImpl and standaloneImpl are the names of weft in reports of calls: through the agent, and without one.
+// agentImpl and standaloneImpl are the names of weft in reports of calls, through the agent and without one. The rows
+// of their floors have no limit: they say which limits a host can keep.
 const (
 	agentImpl      = "weft-agent"
 	standaloneImpl = "weft-standalone"
@@ -81,12 +82,17 @@ func (r *Report) AddShim(in bench.Report) {
 	}
 }
 
-// AddCalls adds ADD and DEL of a chain through the agent, and without one, compared with a peer.
+// AddCalls adds ADD and DEL of a chain through the agent, and without one, compared with a peer, and their floors.
 func (r *Report) AddCalls(in bench.Report) {
 	for _, form := range []struct {
 		impl, suffix string
 		limits       map[string]limit
-	}{{agentImpl, "", callLimits()}, {standaloneImpl, " without an agent", standaloneLimits()}} {
+	}{
+		{agentImpl, "", callLimits()},
+		{bench.FloorAgent, ", the floor", nil},
+		{standaloneImpl, " without an agent", standaloneLimits()},
+		{bench.FloorStandalone, " without an agent, the floor", nil},
+	} {
 		for _, ratio := range in.Ratios {
 			if ratio.Weft != form.impl || ratio.Metric != "add" && ratio.Metric != "del" {
 				continue
@@ -108,17 +114,28 @@ func (r *Report) AddCalls(in bench.Report) {
 }
 
 // AddNetworks adds ADD and DEL of a pod with a chain and further networks through the agent, compared with the chain
-// alone.
+// alone, and the floor of that ADD: what further networks add to the floor of the chain, added to weft's own time for it.
 func (r *Report) AddNetworks(in bench.Report, chain string, more int) {
 	for _, ratio := range in.Ratios {
 		if ratio.Weft != agentImpl || ratio.Peer != agentImpl+" "+chain {
 			continue
 		}
 		row := callRow(in, ratio, fmt.Sprintf("%s and %d networks", chain, more), agentImpl, chain)
-		if row.PeerName = chain; ratio.Metric == "add" {
-			row.Limit = maxNetworks
+		row.PeerName = chain
+		if ratio.Metric != "add" {
+			r.Rows = append(r.Rows, row)
+			continue
 		}
+		row.Limit = maxNetworks
 		r.Rows = append(r.Rows, row)
+		first, all := findRow(in, ratio, bench.FloorAgent, chain), findRow(in, ratio, bench.FloorAgent, ratio.Chain)
+		if first.N > 0 && all.N > 0 {
+			least := row.Peer + all.P50 - first.P50
+			r.Rows = append(r.Rows, Row{
+				Group: GroupCalls, Name: fmt.Sprintf("ADD of %s and %d networks, the floor, %d at a time", chain, more, ratio.Concurrency),
+				Unit: row.Unit, N: all.N, Weft: least, Peer: row.Peer, PeerName: chain, Ratio: least / row.Peer,
+			})
+		}
 	}
 }
 

@@ -164,11 +164,12 @@ func TestCollect(t *testing.T) {
 	r.AddCalls(bench.Report{
 		Rows: []bench.Row{
 			cell("weft-agent", "add", 10), cell("weft-standalone", "add", 120), cell("peer", "add", 400),
-			cell("weft-agent", "add_syscalls_over_empty", 120),
+			cell("weft-agent", "add_syscalls_over_empty", 120), cell(bench.FloorAgent, "add", 8),
 		},
 		Ratios: []bench.Ratio{
 			{Metric: "add", Chain: "pod", Concurrency: 8, Pods: 10, Peer: "peer", Weft: "weft-standalone", Ratio: 0.3},
 			{Metric: "add", Chain: "pod", Concurrency: 8, Pods: 10, Peer: "peer", Weft: "weft-agent", Ratio: 0.025},
+			{Metric: "add", Chain: "pod", Concurrency: 8, Pods: 10, Peer: "peer", Weft: bench.FloorAgent, Ratio: 0.02},
 		},
 		Notes: []string{"a note"},
 	})
@@ -176,6 +177,8 @@ func TestCollect(t *testing.T) {
 		Rows: []bench.Row{
 			{Impl: "weft-agent", Chain: "pod", Concurrency: 1, Metric: "add", P50: 4, P95: 5, N: 100, Unit: "ms"},
 			{Impl: "weft-agent", Chain: "pod+7", Concurrency: 1, Metric: "add", P50: 6, P95: 10, N: 100, Unit: "ms"},
+			{Impl: bench.FloorAgent, Chain: "pod", Concurrency: 1, Metric: "add", P50: 3, N: 100, Unit: "ms"},
+			{Impl: bench.FloorAgent, Chain: "pod+7", Concurrency: 1, Metric: "add", P50: 4, N: 100, Unit: "ms"},
 		},
 		Ratios: []bench.Ratio{{
 			Metric: "add", Chain: "pod+7", Concurrency: 1, Peer: "weft-agent pod", Weft: "weft-agent", Ratio: 1.5,
@@ -183,21 +186,29 @@ func TestCollect(t *testing.T) {
 	}, "pod", 7)
 	r.AddPath(path.Report{})
 	r.AddRepair(bench.RepairReport{})
-	if r.Empty != 1 || len(r.Rows) != 5 || len(r.Notes) != 1 {
+	if r.Empty != 1 || len(r.Rows) != 7 || len(r.Notes) != 1 {
 		t.Fatalf("%+v", r)
 	}
 	add := r.Rows[1]
 	if add.Ratio != 0.025 || add.Low != 10.0/800 || add.High != 20.0/400 || add.Limit != 1.0/33 || add.Peer != 400 || add.N != 100 {
 		t.Errorf("%+v", add)
 	}
-	if x := r.Rows[2]; x.Name != "ADD of pod without an agent, 8 at a time" || x.Ratio != 0.3 || x.Limit != 0.2 || x.Weft != 120 {
+	if x := r.Rows[3]; x.Name != "ADD of pod without an agent, 8 at a time" || x.Ratio != 0.3 || x.Limit != 0.2 || x.Weft != 120 {
 		t.Errorf("%+v", x)
 	}
-	if x := r.Rows[4]; x.Name != "ADD of pod and 7 networks, 1 at a time" || x.Ratio != 1.5 || x.Low != 6.0/5 || x.High != 10.0/4 ||
+	if x := r.Rows[5]; x.Name != "ADD of pod and 7 networks, 1 at a time" || x.Ratio != 1.5 || x.Low != 6.0/5 || x.High != 10.0/4 ||
 		x.Weft != 6 || x.Peer != 4 || x.PeerName != "pod" || x.N != 100 {
 		t.Errorf("%+v", x)
 	}
-	for i, want := range []string{summary.Held, summary.Held, summary.Missed, summary.Missed, summary.Missed} {
+	if x := r.Rows[2]; x.Name != "ADD of pod, the floor, 8 at a time" || x.Ratio != 0.02 || x.Weft != 8 || x.Limit != 0 {
+		t.Errorf("%+v", x)
+	}
+	if x := r.Rows[6]; x.Weft != 5 || x.Peer != 4 || x.Ratio != 1.25 || x.Limit != 0 {
+		t.Errorf("%+v", x)
+	}
+	for i, want := range []string{
+		summary.Held, summary.Held, "", summary.Missed, summary.Missed, summary.Missed, "",
+	} {
 		if got := r.Verdict(r.Rows[i]); got != want {
 			t.Errorf("%s: %s, want %s", r.Rows[i].Name, got, want)
 		}
