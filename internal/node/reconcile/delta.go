@@ -5,6 +5,7 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -21,12 +22,12 @@ import (
 // if all fragments must be compared.
 func (r *Reconciler) step(ctx context.Context, spaces kernel.Spaces, old mesh.Topology, status *Status) (bool, error) {
 	t := &status.Topology
-	changes, tables, same := changedTables(old.Node, t.Node)
+	add, gone := difference(old.Peers, t.Peers)
+	changes, tables, same := changedElementsOf(old, *t)
 	if !r.settled || !same ||
 		!slices.EqualFunc(old.Underlay, t.Underlay, func(a, b mesh.Underlay) bool { return reflect.DeepEqual(a, b) }) {
 		return false, nil
 	}
-	add, gone := difference(old.Peers, t.Peers)
 	differenceLearned(&add, &gone, old.Learned, t.Learned)
 	add.Host.Tables = append(add.Host.Tables, tables...)
 	r.expect.change(add.Host, gone.Host)
@@ -34,7 +35,7 @@ func (r *Reconciler) step(ctx context.Context, spaces kernel.Spaces, old mesh.To
 	if len(changes) > 0 {
 		err = r.cfg.Host.Change(ctx, changes)
 	}
-	if err == nil {
+	if err == nil && !(add.Host.Empty() && len(add.Effects) == 0) {
 		err = spaces.Apply(ctx, add)
 	}
 	if err == nil {
@@ -48,6 +49,47 @@ func (r *Reconciler) step(ctx context.Context, spaces kernel.Spaces, old mesh.To
 	}
 	status.inForceAfter(r.Status())
 	return true, nil
+}
+
+// changedElementsOf is changedTables for topologies of which usually both are bare: then the peers that differ have the
+// elements that do.
+func changedElementsOf(old, now mesh.Topology) (changes []state.TableChange, whole []state.Table, same bool) {
+	changes, whole, same = changedTables(old.Node, now.Node)
+	if old.IsBare() != now.IsBare() || len(whole) > 0 {
+		return changedTables(old.Whole().Node, now.Whole().Node)
+	}
+	c := state.TableChange{Family: "inet", Name: mesh.GuardTable}
+	were, are := map[string]state.Set{}, map[string]state.Set{}
+	collect := func(into map[string]state.Set, sets []state.Set) {
+		for _, s := range sets {
+			s.Elements = append(into[s.Name].Elements, s.Elements...)
+			into[s.Name] = s
+		}
+	}
+	eachChanged(old.Peers, now.Peers, func(was, is *mesh.Peer) {
+		if was != nil {
+			collect(were, old.PeerElements(was))
+		}
+		if is != nil {
+			collect(are, now.PeerElements(is))
+		}
+	})
+	for _, name := range slices.Sorted(maps.Keys(were)) {
+		s := were[name]
+		if s.Elements, _ = changedElements(s.Elements, are[name].Elements); len(s.Elements) > 0 {
+			c.DeleteElements = append(c.DeleteElements, s)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(are)) {
+		s := are[name]
+		if _, s.Elements = changedElements(were[name].Elements, s.Elements); len(s.Elements) > 0 {
+			c.AddElements = append(c.AddElements, s)
+		}
+	}
+	if len(c.AddElements)+len(c.DeleteElements) > 0 {
+		changes = append(changes, c)
+	}
+	return changes, whole, same
 }
 
 // changedTables returns the changes of the tables of the node's part, which have elements for each peer, and the tables
@@ -85,26 +127,40 @@ func unchanged(old, now []*mesh.Peer) (begin, end int) {
 // difference returns new and changed parts of peers, and those that are gone. Both are sorted by name.
 func difference(old, now []*mesh.Peer) (add, gone state.Fragment) {
 	add.Owner, gone.Owner = "mesh/changed", "mesh/gone"
+	eachChanged(old, now, func(was, is *mesh.Peer) {
+		if was != nil && is != nil && sameFragment(was.Fragment(), is.Fragment()) {
+			return
+		}
+		if is != nil {
+			add.Merge(is.Fragment())
+		}
+		if was != nil {
+			gone.Merge(state.Fragment{Host: was.Fragment().Host})
+		}
+	})
+	gone.Host = without(gone.Host, add.Host)
+	return add, gone
+}
+
+// eachChanged calls do for each peer that is not the same in memory, by name; was or is may be nil.
+func eachChanged(old, now []*mesh.Peer, do func(was, is *mesh.Peer)) {
 	from, end := unchanged(old, now)
 	old, now = old[from:len(old)-end], now[from:len(now)-end]
 	for len(old) > 0 || len(now) > 0 {
 		switch {
 		case len(now) == 0 || len(old) > 0 && old[0].Name < now[0].Name:
-			gone.Merge(state.Fragment{Host: old[0].Fragment().Host})
+			do(old[0], nil)
 			old = old[1:]
 		case len(old) == 0 || now[0].Name < old[0].Name:
-			add.Merge(now[0].Fragment())
+			do(nil, now[0])
 			now = now[1:]
 		default:
-			if old[0] != now[0] && !sameFragment(old[0].Fragment(), now[0].Fragment()) {
-				add.Merge(now[0].Fragment())
-				gone.Merge(state.Fragment{Host: old[0].Fragment().Host})
+			if old[0] != now[0] {
+				do(old[0], now[0])
 			}
 			old, now = old[1:], now[1:]
 		}
 	}
-	gone.Host = without(gone.Host, add.Host)
-	return add, gone
 }
 
 // differenceLearned adds the differences between learned routes. Routes to a destination with other gateways replace the
@@ -193,6 +249,9 @@ func sameFragment(a, b state.Fragment) bool {
 
 // sameTopology is reflect.DeepEqual, but faster for many peers.
 func sameTopology(a, b mesh.Topology) bool {
+	if a.IsBare() != b.IsBare() {
+		a, b = a.Whole(), b.Whole()
+	}
 	same := slices.EqualFunc(a.Peers, b.Peers, func(a, b *mesh.Peer) bool {
 		return a == b || a.Name == b.Name && a.Backend == b.Backend && slices.Equal(a.Addrs, b.Addrs) &&
 			slices.Equal(a.PodCIDRs, b.PodCIDRs) && slices.Equal(a.Blocks, b.Blocks) && sameFragment(a.Fragment(), b.Fragment())

@@ -260,7 +260,7 @@ func apply(ctx context.Context, spaces kernel.Spaces, status *Status) []error {
 	t := &status.Topology
 	all := state.Fragment{Owner: "mesh"}
 	all.Host.Routes = make([]state.Route, 0, len(t.Peers))
-	all.Merge(t.Node)
+	all.Merge(t.Whole().Node)
 	for i := range t.Peers {
 		all.Merge(t.Peers[i].Fragment())
 	}

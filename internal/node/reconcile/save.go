@@ -60,6 +60,7 @@ func (r *Reconciler) write() {
 
 // write writes the file element by element: as one value a large cluster's status would be in memory again, twice.
 func (s Status) write(path string) error {
+	s.Topology = s.Topology.Whole()
 	peers, fragments := s.Topology.Peers, s.Fragments
 	s.Topology.Peers, s.Fragments = nil, nil
 	head, err := json.Marshal(s)

@@ -56,11 +56,7 @@ const (
 
 // fewChanges is changedElements for sets of thousands of elements in nearly the same order; false if they are not.
 func fewChanges(old, now []state.Element) (gone, added []state.Element, ok bool) {
-	i := 0
-	if len(old) > 0 && len(now) > 0 && &old[0] == &now[0] { // elements were added to the same array
-		i = min(len(old), len(now))
-	}
-	j := i
+	i, j := 0, 0
 	for i < len(old) || j < len(now) {
 		if i < len(old) && j < len(now) && sameElement(&old[i], &now[j]) {
 			i, j = i+1, j+1

@@ -31,6 +31,8 @@ type Previous struct {
 	vxlan bool
 	// displaced are the metrics of prefixes whose own metric another prefix has.
 	displaced []displacedMetric
+	// senders counts the elements that the plan does not have.
+	senders senderSets
 	// taken is what the nodes have; nil before the first change.
 	taken *taken
 	// simple reports that the plan can be advanced.
@@ -39,7 +41,7 @@ type Previous struct {
 
 // Plan is Plan, and keeps the result for Advance.
 func (v *Previous) Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error) {
-	t, p, displaced, err := plan(c, cfg, answers)
+	t, all, err := plan(c, cfg, answers)
 	if err != nil {
 		*v = Previous{}
 		return t, err
@@ -49,15 +51,21 @@ func (v *Previous) Plan(c *model.Cluster, cfg Config, answers state.Answers) (To
 		known = v.taken
 	}
 	*v = Previous{
-		topology: t, cluster: c, cfg: cfg, queries: Observe(c, cfg), answers: answers, planner: p, displaced: displaced,
-		taken: known,
+		topology: t, cluster: c, cfg: cfg, queries: Observe(c, cfg), answers: answers, planner: all.Planner,
+		displaced: all.displaced, taken: known,
 	}
-	if used, err := cfg.used(c.Nodes, c.Self, p.pools); err == nil {
+	if used, err := cfg.used(c.Nodes, c.Self, all.pools); err == nil {
 		v.vxlan = slices.ContainsFunc(used, func(b Backend) bool { return b.Name == "vxlan" })
 	}
 	v.simple = v.isSimple()
 	if !v.simple {
 		*v = Previous{} // the inputs of a large cluster are large
+		all.guard.fill(&t)
+		return t, nil
+	}
+	t.bare = true
+	if v.topology = t; t.guardsTunnels() {
+		v.senders = all.guard.senders()
 	}
 	return t, nil
 }
@@ -94,7 +102,7 @@ func (v *Previous) Queries(c *model.Cluster, cfg Config) ([]state.Query, bool) {
 	return v.queries, true
 }
 
-// Advance returns the plan for facts that differ in few nodes and blocks from those of the last one, and how many peers
+// Advance returns the plan (Topology.IsBare) for facts that differ in few nodes and blocks from those of the last one, and how many peers
 // were planned; false if it must be planned as a whole. The order of elements in sets may differ from the whole plan's.
 func (v *Previous) Advance(c *model.Cluster, cfg Config, answers state.Answers) (t Topology, planned int, ok bool) {
 	if _, ok := v.Queries(c, cfg); !ok || !reflect.DeepEqual(answers, v.answers) {
@@ -211,9 +219,8 @@ func (a *advance) run(changes []nodeChange, held pools) bool {
 			return false
 		}
 	}
-	for i, s := range a.guard.Sets { // the whole plan has no empty set of sources
-		if strings.HasPrefix(s.Name, "sources") && len(s.Elements) == 0 &&
-			len(a.topology.Node.Host.Tables[at].Sets[i].Elements) > 0 {
+	for _, n := range a.senders { // the whole plan has no empty set of sources
+		if n == 0 {
 			return false
 		}
 	}
@@ -261,19 +268,8 @@ func (a *advance) remove(n model.Node) bool {
 			}
 		}
 	}
-	peers, sources, ok := a.elements(n)
-	if !ok {
-		return false
-	}
-	for name, elements := range peers {
-		if !a.drop(name, elements) {
-			return false
-		}
-	}
-	for name, elements := range sources {
-		if !a.drop(name, elements) {
-			return false
-		}
+	if a.senders != nil {
+		a.senders.count(peer.Addrs, peer.allowedSources(), -1)
 	}
 	return a.dropFromCluster(n)
 }
@@ -310,39 +306,13 @@ func (a *advance) add(n model.Node) bool {
 	if !a.addToTunnels(n, i, t.Tunnels) {
 		return false
 	}
-	peers, sources, ok := a.elements(n)
-	if !ok {
-		return false
-	}
-	for _, sets := range []map[string][]state.Element{peers, sources} {
-		for name, elements := range sets {
-			s := a.set(name)
-			if s == nil {
-				return false // the first prefix of this length needs a rule
-			}
-			// The last plan, which others still read, has fewer elements of the same array.
-			s.Elements = append(s.Elements, elements...)
+	if a.senders != nil {
+		sets := len(a.senders)
+		if a.senders.count(peer.Addrs, peer.allowedSources(), 1); len(a.senders) > sets {
+			return false // the first prefix of this length needs a set and a rule
 		}
 	}
 	return a.addToCluster(n)
-}
-
-// elements returns the elements of sets that a node contributes, by set.
-func (a *advance) elements(n model.Node) (peers, sources map[string][]state.Element, ok bool) {
-	one := guard{p: a.planner, nodes: []model.Node{n}}
-	addrs, from := one.senders()
-	peers, sources = map[string][]state.Element{}, map[string][]state.Element{}
-	for _, s := range addrSets("peers", addrs) {
-		if len(s.Elements) > 0 {
-			peers[s.Name] = s.Elements
-		}
-	}
-	if guardsTunnels(a.guard) {
-		for _, s := range from.sets {
-			sources[s.Name] = s.Elements
-		}
-	}
-	return peers, sources, n.Name != a.planner.self.Name
 }
 
 func (a *advance) set(name string) *state.Set {
@@ -351,26 +321,6 @@ func (a *advance) set(name string) *state.Set {
 		return nil
 	}
 	return &a.guard.Sets[i]
-}
-
-// drop removes elements from a set, which is copied.
-func (a *advance) drop(name string, elements []state.Element) bool {
-	s := a.set(name)
-	if s == nil {
-		return false
-	}
-	rest := make([]state.Element, 0, len(s.Elements)+64) // room for nodes that join
-	from, left := 0, len(elements)
-	for i := range s.Elements {
-		for j := range elements {
-			if slices.Equal(s.Elements[i].Key, elements[j].Key) {
-				rest, from, left = append(rest, s.Elements[from:i]...), i+1, left-1
-				break
-			}
-		}
-	}
-	s.Elements = append(rest, s.Elements[from:]...)
-	return left == 0
 }
 
 // contradicts reports whether something is wrong with a node alone, or whether it shares an address with another one.

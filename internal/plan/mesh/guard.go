@@ -36,15 +36,16 @@ type guard struct {
 }
 
 // table returns the nft table: it uses sets of addresses, so that the cost of a packet does not depend on the number of
-// peers.
+// peers. Those of senders have no elements.
 func (g guard) table(used []encapsulation) state.Table {
-	peers, sources := g.senders()
-	t := state.Table{Family: "inet", Name: GuardTable, Sets: addrSets("peers", peers)}
+	t := state.Table{Family: "inet", Name: GuardTable, Sets: addrSets("peers", nil)}
+	var sources senderSets
 	var lenient []string
 	if len(used) > 0 { // else no rule looks into a packet
+		sources = g.senders()
 		outside, matches := g.outside()
 		relays, relayed := g.relays()
-		t.Sets = slices.Concat(t.Sets, addrSets(selfSets, g.tunnelAddrs()), outside, relays, sources.sets)
+		t.Sets = slices.Concat(t.Sets, addrSets(selfSets, g.tunnelAddrs()), outside, relays, sources.sets())
 		lenient = append(matches, relayed...)
 	}
 	// the chains of protocols without ports
@@ -102,9 +103,9 @@ func (g guard) table(used []encapsulation) state.Table {
 // selfSets are the sets of self's addresses at which tunnels end.
 const selfSets = "self"
 
-// guardsTunnels reports whether a guard's table has rules for what is inside of tunnels, and sets for these.
-func guardsTunnels(t state.Table) bool {
-	return slices.ContainsFunc(t.Sets, func(s state.Set) bool { return s.Name == selfSets+"4" })
+// guardsTunnels reports whether the guard's table has rules for what is inside of tunnels, and sets for these.
+func (t *Topology) guardsTunnels() bool {
+	return slices.ContainsFunc(t.guardSets(), func(s state.Set) bool { return s.Name == selfSets+"4" })
 }
 
 // foreign returns the rules for tunnel protocols that the mesh does not use: the administrator's own tunnels to the
@@ -150,7 +151,7 @@ func (e encapsulation) chains(from senderSets, lenient []string, atSelf []state.
 			ip, version = "ip6", "6"
 		}
 		chain := state.Chain{Name: e.name + version}
-		for _, bits := range slices.Backward(from.bits[i]) {
+		for _, bits := range slices.Backward(from.bits(i)) {
 			// pods' prefixes before single addresses: most packets are from pods
 			mask := ""
 			if bits < 32 || i == 1 && bits < 128 {

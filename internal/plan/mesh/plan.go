@@ -54,20 +54,31 @@ func Observe(c *model.Cluster, cfg Config) []state.Query {
 // Plan plans the mesh of c.Self. It returns an error if the cluster has no such node, if a backend does not exist, or
 // if its configuration is invalid; all other contradictions are in the topology's problems.
 func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error) {
-	t, _, _, err := plan(c, cfg, answers)
+	t, all, err := plan(c, cfg, answers)
+	if err == nil {
+		all.guard.fill(&t)
+	}
 	return t, err
 }
 
-func plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, *Planner, []displacedMetric, error) {
+// planned is what a plan was made of.
+type planned struct {
+	*Planner
+	displaced []displacedMetric
+	guard     guard
+}
+
+// plan plans without the elements of the sets of senders.
+func plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, planned, error) {
 	cfg.Backends = cfg.table() // once, not for each peer
 	held, unheld := gather(c, cfg)
 	used, err := cfg.used(c.Nodes, c.Self, held)
 	if err != nil {
-		return Topology{}, nil, nil, err
+		return Topology{}, planned{}, err
 	}
 	self, ok := findSelf(c)
 	if !ok {
-		return Topology{}, nil, nil, model.Errorf(model.CodeInvalidConf,
+		return Topology{}, planned{}, model.Errorf(model.CodeInvalidConf,
 			"add a Node object of that name, or start the agent with the right --node",
 			"node %q is not in the cluster", c.Self)
 	}
@@ -110,7 +121,8 @@ func plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, *Plann
 	}
 	var displaced []displacedMetric
 	p.metrics, displaced = metrics(nodes, held)
-	p.node(&t, used, unusable, nodes)
+	g := guard{p: p, nodes: nodes, unusable: unusable}
+	p.node(&t, used, g)
 	if len(cfg.DSCPMarks) > 0 {
 		t.Node.Owner = OwnerNode
 		t.Node.Host.Tables = append(t.Node.Host.Tables, dscp(cfg, c.Nodes, held))
@@ -132,13 +144,13 @@ func plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, *Plann
 		t.VTEP = vteps{p}.publishedVTEP(nodes)
 	}
 	p.metrics = nil
-	return t, p, displaced, nil
+	return t, planned{p, displaced, g}, nil
 }
 
 // node plans what all peers need. The only node of a cluster needs just the devices of its own backend: they decide the
 // pods' MTU.
-func (p *Planner) node(t *Topology, used []Backend, unusable map[claim]bool, nodes []model.Node) {
-	f, single := state.Fragment{Owner: OwnerNode}, len(nodes) == 1
+func (p *Planner) node(t *Topology, used []Backend, g guard) {
+	f, single := state.Fragment{Owner: OwnerNode}, len(g.nodes) == 1
 	var untracked []uint16
 	var encapsulations []encapsulation
 	for _, b := range used {
@@ -163,14 +175,13 @@ func (p *Planner) node(t *Topology, used []Backend, unusable map[claim]bool, nod
 	if len(untracked) > 0 {
 		f.Host.Tables = append(f.Host.Tables, notrack(untracked))
 	}
-	g := guard{p: p, nodes: nodes, unusable: unusable}
 	f.Host.Tables = append(f.Host.Tables, g.table(encapsulations))
 	for i := range t.Tunnels {
 		if t.Tunnels[i].Backend == udpName {
 			t.Tunnels[i].Sources = g.sources()
 		}
 	}
-	f.Host.Routes = append(f.Host.Routes, p.blackholes(unusable)...)
+	f.Host.Routes = append(f.Host.Routes, p.blackholes(g.unusable)...)
 	proxies, bridged := p.bridgePods()
 	f.Merge(state.Fragment{Host: proxies})
 	t.BridgedFamilies = bridged

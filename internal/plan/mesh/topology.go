@@ -3,6 +3,7 @@
 package mesh
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -42,6 +43,14 @@ type Topology struct {
 	// VTEP is self's VXLAN tunnel endpoint, which is published separately.
 	VTEP     model.VTEPData `json:"vtep,omitzero"`
 	Problems []Problem      `json:"problems"`
+	// bare: the sets of senders in Node have no elements. Those of ten thousand peers are large, and follow from Peers.
+	bare bool
+}
+
+// MarshalJSON encodes the whole topology.
+func (t Topology) MarshalJSON() ([]byte, error) {
+	type plain Topology
+	return json.Marshal(plain(t.Whole()))
 }
 
 // Underlay is the link that packets of one family leave through.
@@ -73,7 +82,7 @@ func (p Problem) String() string { return p.Message + " (" + p.Hint + ")" }
 func (t Topology) Fragments() []state.Fragment {
 	out := make([]state.Fragment, 0, 1+len(t.Peers))
 	if !t.Node.Host.Empty() {
-		out = append(out, t.Node)
+		out = append(out, t.Whole().Node)
 	}
 	for i := range t.Peers { // a peer is large, and there may be thousands
 		if t.Peers[i].IsReached() {
