@@ -45,24 +45,18 @@ type Config struct {
 	Failpoint failpoint.Hook
 }
 
-// Driver is a remote network driver and IPAM driver.
+// Driver is a remote network driver and IPAM driver: it serves dockerd's calls, each of which is one of its parts'.
 type Driver struct {
-	socket  string
-	nsDir   string
-	boot    string
-	agent   *agent
-	engine  *engine
-	records *records
-	rand    io.Reader
-	now     func() time.Time
-	after   func(time.Duration) <-chan time.Time
-	log     *slog.Logger
-	fail    failpoint.Hook
+	socket string
+	now    func() time.Time
+	log    *slog.Logger
 
-	making sync.Mutex  // held while a pool chooses its gateway
-	wake   notify.Chan // there may be an endpoint to open
-
-	publishing sync.Mutex // held while the agent is asked to publish ports
+	networks  *networks
+	addresses *addresses
+	endpoints *endpoints
+	ports     *publisher
+	labels    *opener
+	collector *collector
 }
 
 // New makes a Driver and reads its records.
@@ -75,9 +69,19 @@ func New(c Config) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
+	a := &agent{confDir: c.ConfDir, now: c.Now}
+	at := &attachments{agent: a, records: r, nsDir: filepath.Join(c.RunDir, "netns")}
+	labels := &opener{agent: a, engine: e, records: r, after: c.After, wake: notify.New(), log: c.Log}
+	ports := &publisher{agent: a, records: r, fail: c.Failpoint, log: c.Log}
 	return &Driver{
-		socket: c.Socket, nsDir: filepath.Join(c.RunDir, "netns"), boot: c.Boot, agent: &agent{confDir: c.ConfDir, now: c.Now}, engine: e,
-		records: r, rand: c.Rand, now: c.Now, after: c.After, log: c.Log, fail: c.Failpoint, wake: notify.New(),
+		socket: c.Socket, now: c.Now, log: c.Log,
+		networks:  &networks{agent: a, records: r, rand: c.Rand},
+		addresses: &addresses{attachments: at, records: r, boot: c.Boot, rand: c.Rand, now: c.Now},
+		endpoints: &endpoints{agent: a, attachments: at, records: r, joined: labels.wake, log: c.Log},
+		ports:     ports, labels: labels,
+		collector: &collector{
+			agent: a, engine: e, attachments: at, ports: ports, records: r, now: c.Now, after: c.After, log: c.Log,
+		},
 	}, nil
 }
 
@@ -93,8 +97,8 @@ func (d *Driver) Run(ctx context.Context, ready func()) error {
 	defer parts.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	parts.Go(func() { d.openAll(ctx) })
-	parts.Go(func() { d.collectAll(ctx) })
+	parts.Go(func() { d.labels.openAll(ctx) })
+	parts.Go(func() { d.collector.collectAll(ctx) })
 	ready()
 	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("socket %s: %w", d.socket, err)
@@ -137,23 +141,23 @@ func (d *Driver) handler() http.Handler {
 	handle(d, mux, net+"FreeNetwork", fixed(struct{}{}))
 	handle(d, mux, net+"DiscoverNew", fixed(struct{}{}))
 	handle(d, mux, net+"DiscoverDelete", fixed(struct{}{}))
-	handle(d, mux, net+"CreateNetwork", d.createNetwork)
-	handle(d, mux, net+"DeleteNetwork", d.deleteNetwork)
-	handle(d, mux, net+"CreateEndpoint", d.createEndpoint)
-	handle(d, mux, net+"DeleteEndpoint", d.deleteEndpoint)
+	handle(d, mux, net+"CreateNetwork", d.networks.createNetwork)
+	handle(d, mux, net+"DeleteNetwork", d.networks.deleteNetwork)
+	handle(d, mux, net+"CreateEndpoint", d.endpoints.createEndpoint)
+	handle(d, mux, net+"DeleteEndpoint", d.endpoints.deleteEndpoint)
 	handle(d, mux, net+"EndpointOperInfo", fixed(cnm.OperInfo{Value: map[string]any{}}))
-	handle(d, mux, net+"Join", d.join)
-	handle(d, mux, net+"Leave", d.leave)
-	handle(d, mux, net+"ProgramExternalConnectivity", d.publish)
-	handle(d, mux, net+"RevokeExternalConnectivity", d.revoke)
+	handle(d, mux, net+"Join", d.endpoints.join)
+	handle(d, mux, net+"Leave", d.endpoints.leave)
+	handle(d, mux, net+"ProgramExternalConnectivity", d.ports.publish)
+	handle(d, mux, net+"RevokeExternalConnectivity", d.ports.revoke)
 	handle(d, mux, ipam+"GetCapabilities", fixed(cnm.IPAMCapabilities{RequiresMACAddress: true}))
 	handle(d, mux, ipam+"GetDefaultAddressSpaces", fixed(cnm.AddressSpaces{
 		LocalDefaultAddressSpace: "weft-local", GlobalDefaultAddressSpace: "weft-global",
 	}))
-	handle(d, mux, ipam+"RequestPool", d.requestPool)
-	handle(d, mux, ipam+"ReleasePool", d.releasePool)
-	handle(d, mux, ipam+"RequestAddress", d.requestAddress)
-	handle(d, mux, ipam+"ReleaseAddress", d.releaseAddress)
+	handle(d, mux, ipam+"RequestPool", d.networks.requestPool)
+	handle(d, mux, ipam+"ReleasePool", d.networks.releasePool)
+	handle(d, mux, ipam+"RequestAddress", d.addresses.requestAddress)
+	handle(d, mux, ipam+"ReleaseAddress", d.addresses.releaseAddress)
 	return mux
 }
 

@@ -4,6 +4,7 @@ package driver
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"net/netip"
 
@@ -11,12 +12,22 @@ import (
 	"github.com/weft-net/weft/internal/docker/cnm"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/notify"
 )
 
+// endpoints are Docker's endpoints.
+type endpoints struct {
+	agent       *agent
+	attachments *attachments
+	records     *records
+	joined      notify.Chan // there may be an endpoint to open
+	log         *slog.Logger
+}
+
 // createEndpoint finds the attachment by its address.
-func (d *Driver) createEndpoint(_ context.Context, q cnm.CreateEndpoint) (any, error) {
-	if _, ok := d.records.network(q.NetworkID); !ok {
-		return nil, d.unknownNetwork(q.NetworkID)
+func (es *endpoints) createEndpoint(_ context.Context, q cnm.CreateEndpoint) (any, error) {
+	if _, ok := es.records.network(q.NetworkID); !ok {
+		return nil, unknownNetwork(q.NetworkID)
 	}
 	if name, is := q.Options[cnm.OptionIfName]; is {
 		return nil, model.Errorf(model.CodeInvalidConf, "leave it out: Docker itself names the interfaces of drivers that are not part of it",
@@ -29,7 +40,7 @@ func (d *Driver) createEndpoint(_ context.Context, q cnm.CreateEndpoint) (any, e
 	if err != nil {
 		return nil, err
 	}
-	e, ok, err := d.records.updateFirst(func(e endpoint) bool {
+	e, ok, err := es.records.updateFirst(func(e endpoint) bool {
 		return e.has(q.NetworkID, a) && (e.Endpoint == "" || e.Endpoint == q.EndpointID)
 	}, func(e *endpoint) { e.Endpoint = q.EndpointID })
 	if err != nil {
@@ -46,36 +57,28 @@ func (d *Driver) createEndpoint(_ context.Context, q cnm.CreateEndpoint) (any, e
 	return out, nil
 }
 
-func (d *Driver) unknownNetwork(id string) error {
+func unknownNetwork(id string) error {
 	return model.Errorf(model.CodeInvalidConf, "remove the network and create it again", "network %s is not known", id)
-}
-
-func (d *Driver) endpoint(id string) (endpoint, error) {
-	e, ok := d.records.byEndpoint(id)
-	if !ok {
-		return e, model.Errorf(model.CodeUnknownContainer, "start the container again", "endpoint %s is not known", id)
-	}
-	return e, nil
 }
 
 func key(e endpoint) agentapi.Key { return agentapi.Key{ContainerID: e.ID, IfName: ifName} }
 
 // join has the agent move the interface into the node's namespace.
-func (d *Driver) join(ctx context.Context, q cnm.Join) (any, error) {
-	e, err := d.endpoint(q.EndpointID)
+func (es *endpoints) join(ctx context.Context, q cnm.Join) (any, error) {
+	e, err := es.records.endpoint(q.EndpointID)
 	if err != nil {
 		return nil, err
 	}
-	n, ok := d.records.network(e.Network)
+	n, ok := es.records.network(e.Network)
 	if !ok {
-		return nil, d.unknownNetwork(e.Network)
+		return nil, unknownNetwork(e.Network)
 	}
-	p, ok := d.records.pool(e.Pool)
+	p, ok := es.records.pool(e.Pool)
 	if !ok {
-		return nil, d.unknownNetwork(e.Network)
+		return nil, unknownNetwork(e.Network)
 	}
-	p6, _ := d.records.pool(e.Pool6)
-	path := d.nsPath(e)
+	p6, _ := es.records.pool(e.Pool6)
+	path := es.attachments.nsPath(e)
 	ns, err := netns.Open(path)
 	if err != nil && !e.Joined {
 		return nil, err
@@ -84,12 +87,12 @@ func (d *Driver) join(ctx context.Context, q cnm.Join) (any, error) {
 		defer func() { _ = ns.Close() }()
 	}
 	var out agentapi.HandedOver
-	if err := d.agent.request(ctx, http.MethodPost, agentapi.RouteHandOver, agentapi.HandOver{
+	if err := es.agent.request(ctx, http.MethodPost, agentapi.RouteHandOver, agentapi.HandOver{
 		Key: key(e), Link: e.link(), MTU: n.Options.MTU, Gateway: p.Gateway, Gateway6: p6.Gateway, Netns: path,
 	}, ns, &out); err != nil {
 		return nil, err
 	}
-	if _, _, err := d.records.updateEndpoint(e.ID, func(e *endpoint) {
+	if _, _, err := es.records.updateEndpoint(e.ID, func(e *endpoint) {
 		e.Joined, e.Sandbox = true, q.SandboxKey
 	}); err != nil {
 		return nil, err
@@ -97,11 +100,11 @@ func (d *Driver) join(ctx context.Context, q cnm.Join) (any, error) {
 	if err := netns.Remove(path); err != nil {
 		return nil, err
 	}
-	d.wake.Notify()
-	answer := joined(e, out, d.records.routes(n))
+	es.joined.Notify()
+	answer := joined(e, out, es.records.routes(n))
 	// Then dockerd does not ask for them to be published, unless another network of the container has a gateway.
 	if ports, err := published(q.Options); err == nil && len(ports) > 0 && answer.DisableGatewayService {
-		d.log.Warn("ports of a container are not published by its network, which has no gateway", "endpoint", e.Endpoint,
+		es.log.Warn("ports of a container are not published by its network, which has no gateway", "endpoint", e.Endpoint,
 			"network", e.Network, "ports", portList(ports))
 	}
 	return answer, nil
@@ -148,13 +151,13 @@ func joined(e endpoint, out agentapi.HandedOver, subnets []netip.Prefix) cnm.Joi
 }
 
 // leave does nothing: the interface is back in the node's namespace, or gone with the container's.
-func (d *Driver) leave(context.Context, cnm.EndpointRequest) (any, error) { return struct{}{}, nil }
+func (es *endpoints) leave(context.Context, cnm.EndpointRequest) (any, error) { return struct{}{}, nil }
 
 // deleteEndpoint detaches already: dockerd releases the address next, and a killed one does not.
-func (d *Driver) deleteEndpoint(_ context.Context, q cnm.EndpointRequest) (any, error) {
-	e, ok := d.records.byEndpoint(q.EndpointID)
+func (es *endpoints) deleteEndpoint(_ context.Context, q cnm.EndpointRequest) (any, error) {
+	e, ok := es.records.byEndpoint(q.EndpointID)
 	if !ok {
 		return struct{}{}, nil
 	}
-	return struct{}{}, d.detach(e)
+	return struct{}{}, es.attachments.detach(e)
 }

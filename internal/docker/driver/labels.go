@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"regexp"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/docker/agentapi"
+	"github.com/weft-net/weft/internal/notify"
 )
 
 // The pauses between two attempts to find the containers of endpoints.
@@ -22,15 +24,25 @@ const (
 	labelsMost  = 2 * time.Second
 )
 
+// opener opens the interfaces of containers whose labels are known.
+type opener struct {
+	agent   *agent
+	engine  *engine
+	records *records
+	after   func(time.Duration) <-chan time.Time
+	wake    notify.Chan // there may be an endpoint to open
+	log     *slog.Logger
+}
+
 // openAll opens endpoints once their containers' labels are known, until ctx ends.
-func (d *Driver) openAll(ctx context.Context) {
+func (o *opener) openAll(ctx context.Context) {
 	pause := labelsFirst
 	reported := map[string]string{}
 	for {
-		waiting := d.openOnce(ctx, reported)
+		waiting := o.openOnce(ctx, reported)
 		var again <-chan time.Time
 		if waiting {
-			again = d.after(pause)
+			again = o.after(pause)
 			pause = min(2*pause, labelsMost)
 		} else {
 			pause = labelsFirst
@@ -38,7 +50,7 @@ func (d *Driver) openAll(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-d.wake:
+		case <-o.wake:
 			pause = labelsFirst
 		case <-again:
 		}
@@ -46,10 +58,10 @@ func (d *Driver) openAll(ctx context.Context) {
 }
 
 // openOnce tries it once for each endpoint that is closed, and reports whether some are left.
-func (d *Driver) openOnce(ctx context.Context, reported map[string]string) (waiting bool) {
+func (o *opener) openOnce(ctx context.Context, reported map[string]string) (waiting bool) {
 	byNetwork := map[string][]endpoint{}
 	closed := map[string]bool{}
-	for _, e := range d.records.all() {
+	for _, e := range o.records.all() {
 		if e.Joined && !e.Labeled {
 			byNetwork[e.Network] = append(byNetwork[e.Network], e)
 			closed[e.ID] = true
@@ -57,11 +69,11 @@ func (d *Driver) openOnce(ctx context.Context, reported map[string]string) (wait
 	}
 	maps.DeleteFunc(reported, func(id, _ string) bool { return !closed[id] })
 	for _, network := range slices.Sorted(maps.Keys(byNetwork)) {
-		containers, err := d.engine.endpoints(ctx, network)
+		containers, err := o.engine.endpoints(ctx, network)
 		for _, e := range byNetwork[network] {
 			bad := err
 			if bad == nil {
-				bad = d.open(ctx, e, containers[e.Endpoint])
+				bad = o.open(ctx, e, containers[e.Endpoint])
 			}
 			if bad == nil || ctx.Err() != nil {
 				continue
@@ -69,9 +81,9 @@ func (d *Driver) openOnce(ctx context.Context, reported map[string]string) (wait
 			waiting = true
 			if text := bad.Error(); !errors.Is(bad, errStarting) && reported[e.ID] != text {
 				reported[e.ID] = text
-				d.log.Warn("labels of a container are not known; nothing passes its interface until they are", "endpoint",
+				o.log.Warn("labels of a container are not known; nothing passes its interface until they are", "endpoint",
 					e.Endpoint, "network", network, "address", e.Address.Addr().String(), "err", bad)
-				d.reportClosed(ctx, e, text)
+				o.reportClosed(ctx, e, text)
 			}
 		}
 	}
@@ -79,10 +91,10 @@ func (d *Driver) openOnce(ctx context.Context, reported map[string]string) (wait
 }
 
 // reportClosed has the agent report to operators why nothing passes an endpoint.
-func (d *Driver) reportClosed(ctx context.Context, e endpoint, reason string) {
+func (o *opener) reportClosed(ctx context.Context, e endpoint, reason string) {
 	closed := agentapi.Closed{Key: key(e), Address: e.Address.Addr(), Reason: reason}
-	if err := d.agent.request(ctx, http.MethodPost, agentapi.RouteClosed, closed, nil, nil); err != nil {
-		d.log.Debug("agent cannot report that labels of a container are not known", "attachment", e.ID, "err", err)
+	if err := o.agent.request(ctx, http.MethodPost, agentapi.RouteClosed, closed, nil, nil); err != nil {
+		o.log.Debug("agent cannot report that labels of a container are not known", "attachment", e.ID, "err", err)
 	}
 }
 
@@ -90,23 +102,23 @@ func (d *Driver) reportClosed(ctx context.Context, e endpoint, reason string) {
 var errStarting = errors.New("the endpoint has no container yet")
 
 // open opens an endpoint.
-func (d *Driver) open(ctx context.Context, e endpoint, id string) error {
+func (o *opener) open(ctx context.Context, e endpoint, id string) error {
 	if id == "" || strings.HasPrefix(id, "ep-") {
 		return errStarting
 	}
-	c, err := d.engine.container(ctx, id)
+	c, err := o.engine.container(ctx, id)
 	if err != nil {
 		return err
 	}
 	labels := selectable(c.Labels)
-	if err := d.agent.request(ctx, http.MethodPost, agentapi.RouteLabels, agentapi.Labels{Key: key(e), Labels: labels},
+	if err := o.agent.request(ctx, http.MethodPost, agentapi.RouteLabels, agentapi.Labels{Key: key(e), Labels: labels},
 		nil, nil); err != nil {
 		return fmt.Errorf("container %s: %w", c.Name, err)
 	}
-	if _, ok, err := d.records.updateEndpoint(e.ID, func(e *endpoint) { e.Labeled, e.Container = true, c.Name }); !ok || err != nil {
+	if _, ok, err := o.records.updateEndpoint(e.ID, func(e *endpoint) { e.Labeled, e.Container = true, c.Name }); !ok || err != nil {
 		return err // or it is gone
 	}
-	d.log.Info("container is connected", "container", c.Name, "address", e.Address.Addr().String(), "attachment", e.ID)
+	o.log.Info("container is connected", "container", c.Name, "address", e.Address.Addr().String(), "attachment", e.ID)
 	return nil
 }
 

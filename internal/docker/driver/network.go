@@ -4,37 +4,48 @@ package driver
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/weft-net/weft/internal/docker/agentapi"
 	"github.com/weft-net/weft/internal/docker/cnm"
 	"github.com/weft-net/weft/internal/model"
 )
 
+// networks are Docker's networks and their pools.
+type networks struct {
+	agent   *agent
+	records *records
+	rand    io.Reader
+
+	making sync.Mutex // held while a pool chooses its gateway
+}
+
 // createNetwork checks the options with the agent, and assigns the pools that have the network's gateways to it.
-func (d *Driver) createNetwork(ctx context.Context, q cnm.CreateNetwork) (any, error) {
+func (ns *networks) createNetwork(ctx context.Context, q cnm.CreateNetwork) (any, error) {
 	o, err := parseOptions(q.Options)
 	if err != nil {
 		return nil, err
 	}
-	pools, err := d.poolsOf(q)
+	pools, err := ns.poolsOf(q)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.agent.status(); err != nil {
+	if err := ns.agent.status(); err != nil {
 		return nil, err
 	}
 	if o.Network != "" {
-		if err := d.agent.network(ctx, o.Network); err != nil {
+		if err := ns.agent.network(ctx, o.Network); err != nil {
 			return nil, err
 		}
 	}
 	n := network{ID: q.NetworkID, Options: o}
 	if o.Network == "" {
-		if n, err = d.choosePools(ctx, n, pools); err != nil {
+		if n, err = ns.choosePools(ctx, n, pools); err != nil {
 			return nil, err
 		}
 	} else if len(o.Pool) > 0 {
@@ -43,19 +54,19 @@ func (d *Driver) createNetwork(ctx context.Context, q cnm.CreateNetwork) (any, e
 	}
 	for _, p := range pools {
 		p.Network = q.NetworkID
-		if err := d.records.putPool(p); err != nil {
+		if err := ns.records.putPool(p); err != nil {
 			return nil, err
 		}
 	}
-	return struct{}{}, d.records.putNetwork(n)
+	return struct{}{}, ns.records.putNetwork(n)
 }
 
 // poolsOf returns the pools of a network: those with its gateways.
-func (d *Driver) poolsOf(q cnm.CreateNetwork) ([]pool, error) {
+func (ns *networks) poolsOf(q cnm.CreateNetwork) ([]pool, error) {
 	var all []pool
 	for _, data := range slices.Concat(q.IPv4Data, q.IPv6Data) {
 		gateway, err := netip.ParsePrefix(data.Gateway)
-		p, ok := find(d.records, d.records.pools, func(p pool) bool {
+		p, ok := find(ns.records, ns.records.pools, func(p pool) bool {
 			return p.Gateway == gateway.Addr() && (p.Network == "" || p.Network == q.NetworkID)
 		})
 		if err != nil || !ok {
@@ -75,9 +86,9 @@ func (d *Driver) poolsOf(q cnm.CreateNetwork) ([]pool, error) {
 }
 
 // choosePools finds the pools of the cluster that the network's addresses are from.
-func (d *Driver) choosePools(ctx context.Context, n network, pools []pool) (network, error) {
+func (ns *networks) choosePools(ctx context.Context, n network, pools []pool) (network, error) {
 	var known []agentapi.Pool
-	if err := d.agent.request(ctx, http.MethodGet, agentapi.RoutePools, nil, nil, &known); err != nil {
+	if err := ns.agent.request(ctx, http.MethodGet, agentapi.RoutePools, nil, nil, &known); err != nil {
 		return n, err
 	}
 	names := func(six bool) []string {
@@ -135,6 +146,6 @@ func (d *Driver) choosePools(ctx context.Context, n network, pools []pool) (netw
 	return n, nil
 }
 
-func (d *Driver) deleteNetwork(_ context.Context, q cnm.DeleteNetwork) (any, error) {
-	return struct{}{}, d.records.dropNetwork(q.NetworkID)
+func (ns *networks) deleteNetwork(_ context.Context, q cnm.DeleteNetwork) (any, error) {
+	return struct{}{}, ns.records.dropNetwork(q.NetworkID)
 }

@@ -7,38 +7,51 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/weft-net/weft/internal/docker/agentapi"
 	"github.com/weft-net/weft/internal/docker/cnm"
+	"github.com/weft-net/weft/internal/failpoint"
 	"github.com/weft-net/weft/internal/model"
 )
+
+// publisher publishes ports of containers.
+type publisher struct {
+	agent   *agent
+	records *records
+	fail    failpoint.Hook
+	log     *slog.Logger
+
+	publishing sync.Mutex // held while the agent is asked to publish ports
+}
 
 // publish publishes the container's ports. dockerd asks it of the endpoint that has the container's default gateway
 // only, again after a call that was cut off, and of another endpoint when the gateway changes. From version 28 on the two
 // families may have gateways on two networks: it asks it of both endpoints, and says only to that for IPv4 that there is
 // another one.
-func (d *Driver) publish(ctx context.Context, q cnm.EndpointRequest) (any, error) {
+func (p *publisher) publish(ctx context.Context, q cnm.EndpointRequest) (any, error) {
 	ports, err := published(q.Options)
 	if err != nil {
 		return nil, err
 	}
 	if len(ports) == 0 {
-		return d.revoke(ctx, q)
+		return p.revoke(ctx, q)
 	}
-	e, err := d.endpoint(q.EndpointID)
+	e, err := p.records.endpoint(q.EndpointID)
 	if err != nil {
 		return nil, err
 	}
 	only4, _ := q.Options[cnm.OptionOnlyIPv4].(bool)
-	for _, other := range d.records.all() {
+	for _, other := range p.records.all() {
 		switch {
 		case other.ID == e.ID || other.Sandbox != e.Sandbox || e.Sandbox == "" || !hasIPv4(other.Ports):
 		case only4:
-			if err := d.setPorts(ctx, other.ID, ofFamily(other.Ports, true)); err != nil {
+			if err := p.setPorts(ctx, other.ID, ofFamily(other.Ports, true)); err != nil {
 				return nil, err
 			}
 		default: // it publishes those of IPv4
@@ -51,85 +64,85 @@ func (d *Driver) publish(ctx context.Context, q cnm.EndpointRequest) (any, error
 	if ports, err = ofFamilies(ports, e.Address6.IsValid()); err != nil {
 		return nil, err
 	}
-	return struct{}{}, d.setPorts(ctx, e.ID, ports)
+	return struct{}{}, p.setPorts(ctx, e.ID, ports)
 }
 
 // revoke revokes the published ports. dockerd calls it before the container leaves, and before another endpoint
 // publishes them.
-func (d *Driver) revoke(ctx context.Context, q cnm.EndpointRequest) (any, error) {
-	e, ok := d.records.byEndpoint(q.EndpointID)
+func (p *publisher) revoke(ctx context.Context, q cnm.EndpointRequest) (any, error) {
+	e, ok := p.records.byEndpoint(q.EndpointID)
 	if !ok || len(e.Ports) == 0 && !e.PortsPending {
 		return struct{}{}, nil
 	}
-	return struct{}{}, d.setPorts(ctx, e.ID, nil)
+	return struct{}{}, p.setPorts(ctx, e.ID, nil)
 }
 
 // setPorts has the agent publish ports in place of those that an attachment has. The record is written first: what a
 // killed driver has not finished, publishPending does.
-func (d *Driver) setPorts(ctx context.Context, id string, ports []model.PublishedPort) error {
-	d.publishing.Lock()
-	defer d.publishing.Unlock()
-	e, ok, err := d.records.updateEndpoint(id, func(e *endpoint) { e.Ports, e.PortsPending = ports, true })
+func (p *publisher) setPorts(ctx context.Context, id string, ports []model.PublishedPort) error {
+	p.publishing.Lock()
+	defer p.publishing.Unlock()
+	e, ok, err := p.records.updateEndpoint(id, func(e *endpoint) { e.Ports, e.PortsPending = ports, true })
 	if err != nil || !ok {
 		return err
 	}
-	failed := d.finishPorts(ctx, e)
+	failed := p.finishPorts(ctx, e)
 	if failed == nil || len(ports) == 0 {
 		return failed // revoked later: the record has it
 	}
 	// The container does not start.
-	if e, ok, err = d.records.updateEndpoint(id, func(e *endpoint) { e.Ports = nil }); err == nil && ok {
-		err = d.finishPorts(ctx, e)
+	if e, ok, err = p.records.updateEndpoint(id, func(e *endpoint) { e.Ports = nil }); err == nil && ok {
+		err = p.finishPorts(ctx, e)
 	}
 	if err != nil {
-		d.log.Warn("ports of a container that does not start are not revoked yet", "attachment", id, "err", err)
+		p.log.Warn("ports of a container that does not start are not revoked yet", "attachment", id, "err", err)
 	}
-	return d.namedContainer(failed)
+	return p.namedContainer(failed)
 }
 
 // finishPorts has the agent publish the ports of a record. The caller holds publishing.
-func (d *Driver) finishPorts(ctx context.Context, e endpoint) error {
-	if err := d.fail.At("after record of ports"); err != nil {
+func (p *publisher) finishPorts(ctx context.Context, e endpoint) error {
+	if err := p.fail.At("after record of ports"); err != nil {
 		return err
 	}
 	var out agentapi.Published
-	err := d.agent.request(ctx, http.MethodPost, agentapi.RoutePorts, agentapi.Ports{Key: key(e), Ports: e.Ports}, nil, &out)
+	err := p.agent.request(ctx, http.MethodPost, agentapi.RoutePorts, agentapi.Ports{Key: key(e), Ports: e.Ports}, nil, &out)
 	if err != nil {
 		return err
 	}
-	if err := d.fail.At("after ports"); err != nil {
+	if err := p.fail.At("after ports"); err != nil {
 		return err
 	}
-	_, _, err = d.records.updateEndpoint(e.ID, func(e *endpoint) { e.Published, e.PortsPending = out.Ports, false })
+	_, _, err = p.records.updateEndpoint(e.ID, func(e *endpoint) { e.Published, e.PortsPending = out.Ports, false })
 	if err == nil && len(out.Ports) > 0 {
-		d.log.Info("ports of a container are published", "attachment", e.ID, "address", e.Address.Addr().String(),
+		p.log.Info("ports of a container are published", "attachment", e.ID, "address", e.Address.Addr().String(),
 			"ports", portList(out.Ports))
 	}
 	return err
 }
 
 // publishPending finishes what a killed driver, or one without an agent, has begun.
-func (d *Driver) publishPending(ctx context.Context) {
-	d.publishing.Lock()
-	defer d.publishing.Unlock()
-	for _, e := range d.records.all() {
+func (p *publisher) publishPending(ctx context.Context) {
+	p.publishing.Lock()
+	defer p.publishing.Unlock()
+	for _, e := range p.records.all() {
 		if !e.PortsPending || !e.Joined {
 			continue
 		}
-		if err := d.finishPorts(ctx, e); err != nil {
-			d.log.Warn("ports of a container are not published or revoked yet", "attachment", e.ID, "ports", portList(e.Ports),
+		if err := p.finishPorts(ctx, e); err != nil {
+			p.log.Warn("ports of a container are not published or revoked yet", "attachment", e.ID, "ports", portList(e.Ports),
 				"err", err)
 		}
 	}
 }
 
 // namedContainer adds the name of the container whose attachment an error names.
-func (d *Driver) namedContainer(err error) error {
+func (p *publisher) namedContainer(err error) error {
 	var bad *model.Error
 	if !errors.As(err, &bad) {
 		return err
 	}
-	for _, e := range d.records.all() {
+	for _, e := range p.records.all() {
 		if e.Container != "" && strings.Contains(bad.Msg, e.ID) {
 			return model.Errorf(bad.Code, bad.Hint, "%s, container %s", bad.Msg, e.Container)
 		}

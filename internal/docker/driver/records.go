@@ -244,6 +244,15 @@ func (r *records) byEndpoint(id string) (endpoint, bool) {
 	return find(r, r.endpoints, func(e endpoint) bool { return id != "" && e.Endpoint == id })
 }
 
+// endpoint is byEndpoint with an error if there is none.
+func (r *records) endpoint(id string) (endpoint, error) {
+	e, ok := r.byEndpoint(id)
+	if !ok {
+		return e, model.Errorf(model.CodeUnknownContainer, "start the container again", "endpoint %s is not known", id)
+	}
+	return e, nil
+}
+
 // byAddress returns the endpoint of a network that has an address.
 func (r *records) byAddress(network string, a netip.Addr) (endpoint, bool) {
 	return find(r, r.endpoints, func(e endpoint) bool { return e.has(network, a) })

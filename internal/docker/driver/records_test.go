@@ -13,8 +13,8 @@ import (
 	"github.com/weft-net/weft/internal/docker/cnm"
 )
 
-// newRecords returns a driver with a network of both families that has one attachment, which no endpoint has.
-func newRecords(t *testing.T) *Driver {
+// newRecords returns records of a network of both families that has one attachment, which no endpoint has.
+func newRecords(t *testing.T) *records {
 	t.Helper()
 	r, err := openRecords(t.TempDir(), "")
 	if err != nil {
@@ -34,7 +34,7 @@ func newRecords(t *testing.T) *Driver {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	return &Driver{records: r}
+	return r
 }
 
 // atOnce makes calls at the same time, as near as two processors come to it, and returns how many had no error.
@@ -58,16 +58,17 @@ func atOnce(calls ...func() error) int {
 // TestOneEndpoint: of requests that name one address at once, one gets it.
 func TestOneEndpoint(t *testing.T) {
 	var creates, requests []func() error
-	d := newRecords(t)
+	r := newRecords(t)
+	as, es := &addresses{records: r}, &endpoints{records: r}
 	for i := range 8 {
 		requests = append(requests, func() error {
-			_, err := d.requestAddress(t.Context(), cnm.RequestAddress{
+			_, err := as.requestAddress(t.Context(), cnm.RequestAddress{
 				PoolID: "six", Options: map[string]string{cnm.OptionMAC: "02:42:00:00:00:07"},
 			})
 			return err
 		})
 		creates = append(creates, func() error {
-			_, err := d.createEndpoint(t.Context(), cnm.CreateEndpoint{
+			_, err := es.createEndpoint(t.Context(), cnm.CreateEndpoint{
 				NetworkID: "n", EndpointID: fmt.Sprint("e", i), Interface: &cnm.EndpointInterface{Address: "10.0.0.7/32"},
 			})
 			return err
@@ -85,35 +86,36 @@ func TestOneEndpoint(t *testing.T) {
 // other's changes.
 func TestDroppedStays(t *testing.T) {
 	for range 10 {
-		d := newRecords(t)
+		r := newRecords(t)
+		as, es := &addresses{records: r}, &endpoints{records: r}
 		request := func() error {
-			_, err := d.requestAddress(t.Context(), cnm.RequestAddress{
+			_, err := as.requestAddress(t.Context(), cnm.RequestAddress{
 				PoolID: "six", Options: map[string]string{cnm.OptionMAC: "02:42:00:00:00:07"},
 			})
 			return err
 		}
 		create := func() error {
-			_, err := d.createEndpoint(t.Context(), cnm.CreateEndpoint{
+			_, err := es.createEndpoint(t.Context(), cnm.CreateEndpoint{
 				NetworkID: "n", EndpointID: "e", Interface: &cnm.EndpointInterface{Address: "10.0.0.7/32"},
 			})
 			return err
 		}
 		release := func() error {
-			_, err := d.releaseAddress(t.Context(), cnm.ReleaseAddress{PoolID: "six", Address: "fd00::7/128"})
+			_, err := as.releaseAddress(t.Context(), cnm.ReleaseAddress{PoolID: "six", Address: "fd00::7/128"})
 			return err
 		}
-		drop := func() error { return d.records.dropEndpoint("docker-1") }
+		drop := func() error { return r.dropEndpoint("docker-1") }
 		if n := atOnce(request); n != 1 {
 			t.Fatal("the IPv6 address is refused")
 		}
 		if n := atOnce(create, release); n != 2 {
 			t.Fatal("the endpoint or the release is refused")
 		}
-		if e, _ := d.records.byEndpoint("e"); e.ID == "" || e.Address6.IsValid() {
+		if e, _ := r.byEndpoint("e"); e.ID == "" || e.Address6.IsValid() {
 			t.Fatalf("of two changes at once the record has not both: %+v", e)
 		}
 		atOnce(create, release, drop)
-		if left := d.records.all(); len(left) > 0 {
+		if left := r.all(); len(left) > 0 {
 			t.Fatalf("an attachment that was undone is recorded again: %+v", left)
 		}
 	}
