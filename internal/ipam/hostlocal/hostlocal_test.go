@@ -151,6 +151,9 @@ func TestRequestedAddresses(t *testing.T) {
 		"CNI_ARGS": {
 			conf: section(two), args: [][2]string{{"IP", "10.1.0.9"}}, want: "10.1.0.9/24 via 10.1.0.1, fd00::2/64 via fd00::1",
 		},
+		"CNI_ARGS of Multus": {
+			conf: section(two), args: [][2]string{{"IP", "10.1.0.9,fd00::9"}}, want: "10.1.0.9/24 via 10.1.0.1, fd00::9/64 via fd00::1",
+		},
 		"args.cni.ips": {
 			conf: strings.Replace(section(two), "{", `{"args":{"cni":{"ips":["fd00::7/64","10.1.0.7"]}},`, 1),
 			want: "10.1.0.7/24 via 10.1.0.1, fd00::7/64 via fd00::1",

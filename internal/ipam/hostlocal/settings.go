@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"net/netip"
 	"path/filepath"
+	"strings"
 
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/model"
@@ -131,9 +132,11 @@ func requested(req ipam.Request, o outer) ([]netip.Addr, error) {
 		out = append(out, addr)
 		return nil
 	}
-	if v := ipam.Arg(req.Args, "IP"); v != "" {
-		if err := add("environment: CNI_ARGS IP", v, model.CodeInvalidEnv); err != nil {
-			return nil, err
+	if list := ipam.Arg(req.Args, "IP"); list != "" {
+		for v := range strings.SplitSeq(list, ",") { // as Multus writes several
+			if err := add("environment: CNI_ARGS IP", v, model.CodeInvalidEnv); err != nil {
+				return nil, err
+			}
 		}
 	}
 	for _, v := range o.Args.CNI.IPs {
