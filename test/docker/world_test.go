@@ -475,6 +475,8 @@ func (h *host) left() string {
 		}
 	}
 	routes, _ := nettest.Try(h.ns, "ip", "route")
+	routes6, _ := nettest.Try(h.ns, "ip", "-6", "route")
+	routes += "\n" + routes6
 	for line := range strings.Lines(routes) {
 		if strings.Contains(line, "dev cali") {
 			out = append(out, strings.TrimSpace(line))

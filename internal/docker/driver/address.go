@@ -47,59 +47,86 @@ func (as *addresses) requestAddress(ctx context.Context, q cnm.RequestAddress) (
 			return nil, err
 		}
 	}
-	if p.V6 {
-		return as.requestAddress6(n, p, mac, want)
+	four, _ := as.records.families(n.ID)
+	if p.V6 && four {
+		return as.requestSecond(n, p, mac, want)
 	}
-	id, err := random(as.rand, 6)
+	e := endpoint{Network: n.ID, MAC: mac}
+	if p.V6 {
+		e.Pool6 = p.ID
+	} else {
+		e.Pool = p.ID
+	}
+	e, err := as.attach(e, n, want)
 	if err != nil {
 		return nil, err
 	}
-	e := endpoint{ID: idPrefix + id[:11], Boot: as.boot, Made: as.now(), Network: n.ID, Pool: p.ID, MAC: mac}
+	return cnm.Address{Address: e.address().String()}, nil
+}
+
+// attach attaches an endpoint at the addresses that the user has chosen, which are valid ones of want, and records it.
+func (as *addresses) attach(e endpoint, n network, want ...netip.Addr) (endpoint, error) {
+	id, err := random(as.rand, 6)
+	if err != nil {
+		return e, err
+	}
+	e.ID, e.Boot, e.Made = idPrefix+id[:11], as.boot, as.now()
 	if err := as.records.putEndpoint(e); err != nil {
-		return nil, err
+		return e, err
 	}
 	if err := as.attachments.attach(&e, n, want); err != nil {
 		// Nothing is left, unless the agent was too slow: then the DEL is for what it is still doing.
-		return nil, errors.Join(err, as.attachments.detach(e))
+		return e, errors.Join(as.records.namedContainer(err), as.attachments.detach(e))
 	}
-	_, ok, err = as.records.updateEndpoint(e.ID, func(r *endpoint) { r.Address, r.Offered6 = e.Address, e.Offered6 })
+	_, ok, err := as.records.updateEndpoint(e.ID, func(r *endpoint) {
+		r.Address, r.Address6, r.Offered6 = e.Address, e.Address6, e.Offered6
+	})
 	if err == nil && !ok {
 		err = model.Errorf(model.CodeTryAgain, "start the container again",
-			"address %s: dockerd did not know the endpoint, so it was undone before the agent had attached it", e.Address.Addr())
+			"address %s: dockerd did not know the endpoint, so it was undone before the agent had attached it", e.address().Addr())
 	}
 	if err != nil {
-		return nil, errors.Join(err, as.attachments.detach(e))
+		return e, errors.Join(err, as.attachments.detach(e))
 	}
-	return cnm.Address{Address: e.Address.String()}, nil
+	return e, nil
 }
 
-// requestAddress6 returns the IPv6 address of the attachment that the request for its IPv4 address has made.
-func (as *addresses) requestAddress6(n network, p pool, mac string, want netip.Addr) (any, error) {
-	waits := func(e endpoint) bool {
-		return e.Network == n.ID && e.MAC == mac && e.Endpoint == "" && !e.Address6.IsValid()
-	}
+// requestSecond returns the IPv6 address of the attachment that the request for its IPv4 address has made. That request
+// does not know the address that the user has chosen (--ip6): another attachment with both addresses replaces it then.
+// The IPv4 address is cooling down meanwhile: only a request for it gets it. dockerd does not release it if this fails.
+func (as *addresses) requestSecond(n network, p pool, mac string, want netip.Addr) (any, error) {
 	e, ok, err := as.records.updateFirst(func(e endpoint) bool {
-		return waits(e) && e.Offered6.IsValid() && (!want.IsValid() || want == e.Offered6.Addr())
-	}, func(e *endpoint) { e.Address6, e.Pool6 = e.Offered6, p.ID })
+		return e.Network == n.ID && e.MAC == mac && e.Endpoint == "" && e.Address.IsValid() && e.Pool6 == ""
+	}, func(e *endpoint) {
+		e.Pool6 = p.ID
+		if !want.IsValid() || want == e.Offered6.Addr() {
+			e.Address6 = e.Offered6
+		}
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case !ok:
+		return nil, model.Errorf(model.CodeTryAgain, "start the container again",
+			"IPv6 address: the driver has no attachment of an endpoint with MAC address %s that lacks one", mac)
+	case e.Address6.IsValid():
+		return cnm.Address{Address: e.Address6.String()}, nil
+	}
+	if err := as.attachments.detach(e); err != nil {
+		return nil, err
+	}
+	if !want.IsValid() {
+		return nil, n.lacks(true)
+	}
+	was := e.Address
+	e, err = as.attach(endpoint{Network: n.ID, MAC: mac, Pool: e.Pool, Pool6: p.ID}, n, was.Addr(), want)
 	if err != nil {
 		return nil, err
 	}
-	if ok {
-		return cnm.Address{Address: e.Address6.String()}, nil
-	}
-	err = model.Errorf(model.CodeInvalidConf, "leave --ipv6 out, or add an IPv6 pool to the cluster",
-		"network %s has no IPv6 addresses", n.name())
-	// dockerd does not release the IPv4 address that it got before.
-	if e, ok = find(as.records, as.records.endpoints, waits); ok {
-		if e.Offered6.IsValid() {
-			err = model.Errorf(model.CodeInvalidConf, "leave it out", "--ip6 %s is not supported", want)
-		}
-		err = errors.Join(err, as.attachments.detach(e))
-	}
-	return nil, err
+	return cnm.Address{Address: e.Address6.String()}, nil
 }
 
-// releaseAddress detaches with the endpoint's IPv4 address.
+// releaseAddress detaches with the endpoint's IPv4 address, or with its only one.
 func (as *addresses) releaseAddress(_ context.Context, q cnm.ReleaseAddress) (any, error) {
 	p, ok := as.records.pool(q.PoolID)
 	if !ok {
@@ -109,9 +136,10 @@ func (as *addresses) releaseAddress(_ context.Context, q cnm.ReleaseAddress) (an
 	if err != nil {
 		return nil, err
 	}
-	if p.V6 {
-		_, _, err := as.records.updateFirst(func(e endpoint) bool { return e.has(p.Network, a) },
-			func(e *endpoint) { e.Address6 = netip.Prefix{} })
+	_, second, err := as.records.updateFirst(func(e endpoint) bool {
+		return e.has(p.Network, a) && p.V6 && e.Address.IsValid()
+	}, func(e *endpoint) { e.Address6, e.Pool6 = netip.Prefix{}, "" })
+	if err != nil || second {
 		return struct{}{}, err
 	}
 	e, ok := as.records.byAddress(p.Network, a)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/weft-net/weft/internal/model"
@@ -30,39 +31,50 @@ type attachments struct {
 	nsDir   string
 }
 
-// attach makes the attachment in a namespace in which nothing runs.
-func (at *attachments) attach(e *endpoint, n network, want netip.Addr) error {
+// attach makes the attachment in a namespace in which nothing runs, at the valid addresses of want, if there are any.
+func (at *attachments) attach(e *endpoint, n network, want []netip.Addr) error {
+	want = slices.DeleteFunc(want, func(a netip.Addr) bool { return !a.IsValid() })
+	four, six := at.records.families(n.ID)
 	annotations := map[string]string{}
+	put := func(key string, value any) error {
+		text, err := json.Marshal(value)
+		if err != nil {
+			return fmt.Errorf("annotation %s: %w", key, err)
+		}
+		annotations[key] = string(text)
+		return nil
+	}
 	if n.Options.Network != "" {
 		selection := map[string]any{}
-		selection["namespace"], selection["name"], _ = cut(n.Options.Network)
+		selection["namespace"], selection["name"], _ = strings.Cut(n.Options.Network, "/")
 		if e.MAC != "" {
 			selection["mac"] = e.MAC
 		}
-		if want.IsValid() {
-			selection["ips"] = []string{want.String()}
+		if len(want) > 0 {
+			selection["ips"] = want
 		}
-		text, err := json.Marshal([]any{selection})
-		if err != nil {
-			return fmt.Errorf("network %s: %w", n.Options.Network, err)
-		}
-		annotations[annotationDefault] = string(text)
-	}
-	lists := map[string][]string{annotationPools4: n.Pools4, annotationPools6: n.Pools6}
-	if want.IsValid() {
-		lists[annotationAddrs] = []string{want.String()}
-		delete(lists, annotationPools4) // the address says which one
-		if _, six := find(at.records, at.records.pools, func(p pool) bool { return p.V6 && p.Network == n.ID }); six {
-			lists[annotationFamily] = []string{string(model.IPv4), string(model.IPv6)}
+		if err := put(annotationDefault, []any{selection}); err != nil {
+			return err
 		}
 	}
-	for key, list := range lists {
+	var families []string
+	if four {
+		families = append(families, string(model.IPv4))
+	}
+	if six {
+		families = append(families, string(model.IPv6))
+	}
+	var addrs []string
+	for _, a := range want {
+		addrs = append(addrs, a.String())
+	}
+	for key, list := range map[string][]string{
+		annotationPools4: n.Pools4, annotationPools6: n.Pools6, annotationFamily: families, annotationAddrs: addrs,
+	} {
 		if len(list) > 0 {
-			text, err := json.Marshal(list)
-			if err != nil {
-				return fmt.Errorf("annotation %s: %w", key, err)
+			if err := put(key, list); err != nil {
+				return err
 			}
-			annotations[key] = string(text)
 		}
 	}
 	if e.MAC != "" {
@@ -73,27 +85,45 @@ func (at *attachments) attach(e *endpoint, n network, want netip.Addr) error {
 		return err
 	}
 	defer func() { _ = ns.Close() }()
-	addrs, err := at.agent.add(attachment{
+	got, err := at.agent.add(attachment{
 		id: e.ID, namespace: n.Options.Namespace, annotations: annotations, ns: ns, mac: e.MAC,
 	})
 	if err != nil {
 		return err
 	}
-	for _, a := range addrs {
+	for _, a := range got {
 		switch {
-		case a.Addr().Is4() && !e.Address.IsValid():
+		case a.Addr().Is4() && four && !e.Address.IsValid():
 			e.Address = a
-		case a.Addr().Is6() && !e.Offered6.IsValid():
+		case a.Addr().Is6() && six && !e.Offered6.IsValid():
 			e.Offered6 = a
 		}
 	}
-	if !e.Address.IsValid() {
-		return model.Errorf(model.CodeInvalidConf, "use one with IPv4 addresses", "network %s has no IPv4 addresses", n.name())
+	if e.Pool6 != "" {
+		e.Address6 = e.Offered6
+	}
+	if !e.address().IsValid() {
+		return n.lacks(!four)
+	}
+	for _, a := range want {
+		if a != e.Address.Addr() && a != e.Offered6.Addr() {
+			return model.Errorf(model.CodeInvalidConf, "leave --ip and --ip6 out, or use another network",
+				"address %s: network %s allocates others", a, n.name())
+		}
 	}
 	return nil
 }
 
-func cut(s string) (a, b string, ok bool) { return strings.Cut(s, "/") }
+// lacks returns the error of a network that has no addresses of a family that Docker requests, IPv6 or IPv4.
+func (n network) lacks(six bool) error {
+	if six {
+		return model.Errorf(model.CodeInvalidConf, "leave --ipv6 out, or add an IPv6 pool to the cluster",
+			"network %s has no IPv6 addresses", n.name())
+	}
+	return model.Errorf(model.CodeInvalidConf,
+		"add an IPv4 pool to the cluster, or create the network with --ipv6 --ipv4=false, which dockerd has from version 28 on",
+		"network %s has no IPv4 addresses", n.name())
+}
 
 // name names the network in errors.
 func (n network) name() string {

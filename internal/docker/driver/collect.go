@@ -75,7 +75,7 @@ func (c *collector) collect(ctx context.Context, before map[string]bool) map[str
 			c.log.Warn("attachment without an endpoint of Docker cannot be undone", "attachment", e.ID, "err", err)
 			continue
 		}
-		c.log.Warn("attachment without an endpoint of Docker was undone", "attachment", e.ID, "address", e.Address.String())
+		c.log.Warn("attachment without an endpoint of Docker was undone", "attachment", e.ID, "address", e.address().String())
 	}
 	c.collectUnrecorded(ctx)
 	return missing

@@ -8,7 +8,9 @@
 //
 //	docker network create   RequestPool     the pool gets a gateway that no other network of this dockerd has
 //	                        CreateNetwork   the pool that has this gateway gets the network's options
-//	docker run, connect     RequestAddress  ADD, for a namespace in which nothing runs: the address is the attachment's
+//	docker run, connect     RequestAddress  ADD, for a namespace in which nothing runs: the address is the attachment's.
+//	                                        On a network of both families the second request is for its IPv6 address; if
+//	                                        --ip6 requests another one, a DEL and an ADD for both addresses follow
 //	                        CreateEndpoint  the attachment that has this address is the endpoint's
 //	                        Join            the agent moves the interface into the node's namespace, closed; dockerd moves
 //	                                        it into the container

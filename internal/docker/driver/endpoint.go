@@ -3,6 +3,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -36,7 +37,12 @@ func (es *endpoints) createEndpoint(_ context.Context, q cnm.CreateEndpoint) (an
 	if q.Interface == nil {
 		q.Interface = &cnm.EndpointInterface{}
 	}
-	a, err := parseAddr(q.Interface.Address)
+	text := cmp.Or(q.Interface.Address, q.Interface.AddressIPv6)
+	if text == "" {
+		return nil, model.Errorf(model.CodeInvalidConf, "connect it to a network with IPv4, or leave the sysctl out that disables IPv6",
+			"network %s has IPv6 only, and the container has none", q.NetworkID)
+	}
+	a, err := parseAddr(text)
 	if err != nil {
 		return nil, err
 	}
@@ -73,11 +79,17 @@ func (es *endpoints) join(ctx context.Context, q cnm.Join) (any, error) {
 	if !ok {
 		return nil, unknownNetwork(e.Network)
 	}
-	p, ok := es.records.pool(e.Pool)
-	if !ok {
-		return nil, unknownNetwork(e.Network)
+	var gateways [2]netip.Addr
+	for i, id := range []string{e.Pool, e.Pool6} {
+		if id == "" {
+			continue
+		}
+		p, ok := es.records.pool(id)
+		if !ok {
+			return nil, unknownNetwork(e.Network)
+		}
+		gateways[i] = p.Gateway
 	}
-	p6, _ := es.records.pool(e.Pool6)
 	path := es.attachments.nsPath(e)
 	ns, err := netns.Open(path)
 	if err != nil && !e.Joined {
@@ -88,7 +100,7 @@ func (es *endpoints) join(ctx context.Context, q cnm.Join) (any, error) {
 	}
 	var out agentapi.HandedOver
 	if err := es.agent.request(ctx, http.MethodPost, agentapi.RouteHandOver, agentapi.HandOver{
-		Key: key(e), Link: e.link(), MTU: n.Options.MTU, Gateway: p.Gateway, Gateway6: p6.Gateway, Netns: path,
+		Key: key(e), Link: e.link(), MTU: n.Options.MTU, Gateway: gateways[0], Gateway6: gateways[1], Netns: path,
 	}, ns, &out); err != nil {
 		return nil, err
 	}
@@ -126,10 +138,10 @@ func joined(e endpoint, out agentapi.HandedOver, subnets []netip.Prefix) cnm.Joi
 	}
 	for _, gateway := range out.Gateways {
 		switch {
-		case gateway.Is4():
+		case gateway.Is4() && e.Address.IsValid():
 			j.Gateway = gateway.String()
 			onLink(gateway, e.Address)
-		case e.Address6.IsValid():
+		case gateway.Is6() && e.Address6.IsValid():
 			j.GatewayIPv6 = gateway.String()
 			onLink(gateway, e.Address6)
 		}

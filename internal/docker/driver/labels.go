@@ -82,7 +82,7 @@ func (o *opener) openOnce(ctx context.Context, reported map[string]string) (wait
 			if text := bad.Error(); !errors.Is(bad, errStarting) && reported[e.ID] != text {
 				reported[e.ID] = text
 				o.log.Warn("labels of a container are not known; nothing passes its interface until they are", "endpoint",
-					e.Endpoint, "network", network, "address", e.Address.Addr().String(), "err", bad)
+					e.Endpoint, "network", network, "address", e.address().Addr().String(), "err", bad)
 				o.reportClosed(ctx, e, text)
 			}
 		}
@@ -92,7 +92,7 @@ func (o *opener) openOnce(ctx context.Context, reported map[string]string) (wait
 
 // reportClosed has the agent report to operators why nothing passes an endpoint.
 func (o *opener) reportClosed(ctx context.Context, e endpoint, reason string) {
-	closed := agentapi.Closed{Key: key(e), Address: e.Address.Addr(), Reason: reason}
+	closed := agentapi.Closed{Key: key(e), Address: e.address().Addr(), Reason: reason}
 	if err := o.agent.request(ctx, http.MethodPost, agentapi.RouteClosed, closed, nil, nil); err != nil {
 		o.log.Debug("agent cannot report that labels of a container are not known", "attachment", e.ID, "err", err)
 	}
@@ -118,7 +118,7 @@ func (o *opener) open(ctx context.Context, e endpoint, id string) error {
 	if _, ok, err := o.records.updateEndpoint(e.ID, func(e *endpoint) { e.Labeled, e.Container = true, c.Name }); !ok || err != nil {
 		return err // or it is gone
 	}
-	o.log.Info("container is connected", "container", c.Name, "address", e.Address.Addr().String(), "attachment", e.ID)
+	o.log.Info("container is connected", "container", c.Name, "address", e.address().Addr().String(), "attachment", e.ID)
 	return nil
 }
 

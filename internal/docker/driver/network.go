@@ -79,8 +79,8 @@ func (ns *networks) poolsOf(q cnm.CreateNetwork) ([]pool, error) {
 		}
 		all = append(all, p)
 	}
-	if len(all) == 0 || all[0].V6 {
-		return nil, model.Errorf(model.CodeInvalidConf, "leave --ipv4=false out", "a network with IPv6 only is not supported")
+	if len(all) == 0 {
+		return nil, model.Errorf(model.CodeInvalidConf, "leave --ipv4=false out, or add --ipv6", "the network has no addresses")
 	}
 	return all, nil
 }
@@ -100,13 +100,24 @@ func (ns *networks) choosePools(ctx context.Context, n network, pools []pool) (n
 		}
 		return out
 	}
+	has := func(six bool) bool { return slices.ContainsFunc(pools, func(p pool) bool { return p.V6 == six }) }
+	for _, six := range []bool{false, true} {
+		if has(six) && len(names(six)) == 0 {
+			return n, n.lacks(six)
+		}
+	}
 	for _, name := range n.Options.Pool {
 		i := slices.IndexFunc(known, func(k agentapi.Pool) bool { return k.Name == name })
 		if i < 0 {
 			return n, model.Errorf(model.CodeInvalidConf, "the pools are "+strings.Join(append(names(false), names(true)...), ", "),
 				"option pool: there is no pool %q for workloads", name)
 		}
-		if known[i].CIDR.Addr().Is6() {
+		six := known[i].CIDR.Addr().Is6()
+		if !has(six) {
+			return n, model.Errorf(model.CodeInvalidConf, "leave it out, or create the network with both families by --ipv6",
+				"option pool: the addresses of %s are of a family that the network does not have", known[i])
+		}
+		if six {
 			n.Pools6 = append(n.Pools6, name)
 		} else {
 			n.Pools4 = append(n.Pools4, name)

@@ -5,7 +5,6 @@ package driver
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -61,8 +60,13 @@ func (p *publisher) publish(ctx context.Context, q cnm.EndpointRequest) (any, er
 	if only4 {
 		ports = ofFamily(ports, false)
 	}
-	if ports, err = ofFamilies(ports, e.Address6.IsValid()); err != nil {
+	ports, without, err := ofFamilies(ports, e.Address.IsValid(), e.Address6.IsValid())
+	if err != nil {
 		return nil, err
+	}
+	if len(without) > 0 { // another driver's network may publish them
+		p.log.Warn("ports of IPv4 addresses are not published by a network of IPv6 only", "endpoint", e.Endpoint, "network", e.Network,
+			"ports", portList(without))
 	}
 	return struct{}{}, p.setPorts(ctx, e.ID, ports)
 }
@@ -97,7 +101,7 @@ func (p *publisher) setPorts(ctx context.Context, id string, ports []model.Publi
 	if err != nil {
 		p.log.Warn("ports of a container that does not start are not revoked yet", "attachment", id, "err", err)
 	}
-	return p.namedContainer(failed)
+	return p.records.namedContainer(failed)
 }
 
 // finishPorts has the agent publish the ports of a record. The caller holds publishing.
@@ -115,7 +119,7 @@ func (p *publisher) finishPorts(ctx context.Context, e endpoint) error {
 	}
 	_, _, err = p.records.updateEndpoint(e.ID, func(e *endpoint) { e.Published, e.PortsPending = out.Ports, false })
 	if err == nil && len(out.Ports) > 0 {
-		p.log.Info("ports of a container are published", "attachment", e.ID, "address", e.Address.Addr().String(),
+		p.log.Info("ports of a container are published", "attachment", e.ID, "address", e.address().Addr().String(),
 			"ports", portList(out.Ports))
 	}
 	return err
@@ -134,20 +138,6 @@ func (p *publisher) publishPending(ctx context.Context) {
 				"err", err)
 		}
 	}
-}
-
-// namedContainer adds the name of the container whose attachment an error names.
-func (p *publisher) namedContainer(err error) error {
-	var bad *model.Error
-	if !errors.As(err, &bad) {
-		return err
-	}
-	for _, e := range p.records.all() {
-		if e.Container != "" && strings.Contains(bad.Msg, e.ID) {
-			return model.Errorf(bad.Code, bad.Hint, "%s, container %s", bad.Msg, e.Container)
-		}
-	}
-	return err
 }
 
 // published returns the ports that are to be published.
@@ -203,19 +193,26 @@ func ofFamily(ports []model.PublishedPort, six bool) (out []model.PublishedPort)
 	return out
 }
 
-// ofFamilies restricts ports to the address families that a container has: IPv4, and IPv6 if six is set.
-func ofFamilies(ports []model.PublishedPort, six bool) ([]model.PublishedPort, error) {
-	for i, p := range ports {
+// ofFamilies restricts ports to the address families that a container has. without are those of IPv4 addresses if it has
+// none: dockerd requests them of a network of IPv6 only, too, if the container's IPv4 gateway is on another network.
+func ofFamilies(ports []model.PublishedPort, four, six bool) (of, without []model.PublishedPort, err error) {
+	for _, p := range ports {
 		switch {
-		case six:
-		case !p.HostIP.IsValid():
-			ports[i].HostIP = netip.IPv4Unspecified()
-		case p.HostIP.Is6():
-			return nil, model.Errorf(model.CodeInvalidConf, "create the network with --ipv6, or publish at an IPv4 address",
+		case p.HostIP.Is6() && !six:
+			return nil, nil, model.Errorf(model.CodeInvalidConf, "create the network with --ipv6, or publish at an IPv4 address",
 				"port %s: the container has no IPv6 address", p)
+		case p.HostIP.Is4() && !four:
+			without = append(without, p)
+			continue
+		case p.HostIP.IsValid() || four && six:
+		case six:
+			p.HostIP = netip.IPv6Unspecified()
+		default:
+			p.HostIP = netip.IPv4Unspecified()
 		}
+		of = append(of, p)
 	}
-	return ports, nil
+	return of, without, nil
 }
 
 // portList returns ports for messages.

@@ -51,14 +51,15 @@ type endpoint struct {
 	// Network and Endpoint are Docker's IDs. Endpoint is empty until CreateEndpoint.
 	Network  string `json:"network"`
 	Endpoint string `json:"endpoint,omitempty"`
-	// Pool and Pool6 are the pools whose gateways the endpoint has; Pool6 is empty without Address6.
+	// Pool and Pool6 are the pools of its addresses, whose gateways it has. Pool is empty on a network of IPv6 only, Pool6 as
+	// long as Docker has not requested an IPv6 address.
 	Pool  string `json:"pool"`
 	Pool6 string `json:"pool6,omitempty"`
 	MAC   string `json:"mac"`
-	// Address and Address6 are empty until the ADD has returned; Address6 also if Docker does not use it.
+	// Address and Address6 are empty until the ADD has returned, and without their pools.
 	Address  netip.Prefix `json:"address,omitzero"`
 	Address6 netip.Prefix `json:"address6,omitzero"`
-	// Offered6 is the attachment's IPv6 address, for which Docker asks in a second request.
+	// Offered6 is the attachment's IPv6 address, for which Docker asks in a second request on a network of both families.
 	Offered6 netip.Prefix `json:"offered6,omitzero"`
 	// Sandbox is Docker's key of the container: it is the same for all of its endpoints.
 	Sandbox string `json:"sandbox,omitempty"`
@@ -75,6 +76,14 @@ type endpoint struct {
 
 // link is the interface's name in the node's namespace.
 func (e endpoint) link() string { return "wd" + strings.TrimPrefix(e.ID, idPrefix) }
+
+// address is the endpoint's IPv4 address, or its IPv6 address if it has no other one.
+func (e endpoint) address() netip.Prefix {
+	if e.Address.IsValid() {
+		return e.Address
+	}
+	return e.Address6
+}
 
 // has reports whether it is an endpoint of a network that has an address.
 func (e endpoint) has(network string, a netip.Addr) bool {
@@ -221,6 +230,13 @@ func (r *records) pool(id string) (pool, bool) {
 	return find(r, r.pools, func(p pool) bool { return p.ID == id })
 }
 
+// families reports whether a network of Docker's has IPv4 and IPv6 addresses.
+func (r *records) families(network string) (four, six bool) {
+	_, four = find(r, r.pools, func(p pool) bool { return p.Network == network && !p.V6 })
+	_, six = find(r, r.pools, func(p pool) bool { return p.Network == network && p.V6 })
+	return four, six
+}
+
 func (r *records) network(id string) (network, bool) {
 	return find(r, r.networks, func(n network) bool { return n.ID == id })
 }
@@ -267,4 +283,18 @@ func (r *records) all() []endpoint {
 		out = append(out, e)
 	}
 	return out
+}
+
+// namedContainer adds the name of the container whose attachment an error names.
+func (r *records) namedContainer(err error) error {
+	var bad *model.Error
+	if !errors.As(err, &bad) {
+		return err
+	}
+	for _, e := range r.all() {
+		if e.Container != "" && strings.Contains(bad.Msg, e.ID) {
+			return model.Errorf(bad.Code, bad.Hint, "%s, container %s", bad.Msg, e.Container)
+		}
+	}
+	return err
 }

@@ -167,7 +167,7 @@ func (r Record) engineSettings(how HandOver) HandedOver {
 				gateway = how.Gateway
 			}
 			for _, n := range f.Pod.Neighs { // the node's link-local address
-				if !gateway.IsValid() && n.Link == r.Request.IfName && n.IP.Is6() && n.IP.IsLinkLocalUnicast() {
+				if six && !gateway.IsValid() && n.Link == r.Request.IfName && n.IP.Is6() && n.IP.IsLinkLocalUnicast() {
 					gateway = n.IP
 				}
 			}
