@@ -338,14 +338,19 @@ func (h *host) startDriver() {
 	h.until("the driver answers", func() error { return listens(h.path("plugins", "weft.sock")) })
 }
 
-// startContainerd starts the node's containerd, with a /run of its own, in which dockerd runs, too. It is not dockerd's
-// child, which would end with it. The configuration of dockerd spares what Debian's runc does not know.
+// startContainerd starts the node's containerd, with a /run and a resolv.conf of its own, in which dockerd runs, too. It is
+// not dockerd's child, which would end with it. The configuration of dockerd spares what Debian's runc does not know. The
+// nameservers are of both families: dockerd chooses no subnet with one of them.
 func (h *host) startContainerd() {
 	h.t.Helper()
 	const script = `set -e
 mount -t tmpfs none /run
 mkdir -p /run/docker/plugins
 mount --bind "$1/plugins" /run/docker/plugins
+if [ -f /etc/resolv.conf ]; then
+  printf 'nameserver 192.168.77.53\nnameserver fd18::53\n' >"$1/resolv.conf"
+  mount --bind "$1/resolv.conf" /etc/resolv.conf
+fi
 echo '{"features": {"time-namespaces": false}}' >"$1/dockerd.json"
 printf 'version = 2\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]\n' >"$1/containerd.toml"
 exec containerd --log-level warn --config "$1/containerd.toml" --root "$1/containerd" --state "$1/containerd-state" \

@@ -156,7 +156,8 @@ type IPAMCapabilities struct {
 	RequiresRequestReplay bool
 }
 
-// AddressSpaces are the names of address spaces. Networks in the global one are not checked for overlaps.
+// AddressSpaces are the names of address spaces. From version 27 on, dockerd does not check networks in the global one for
+// overlaps.
 type AddressSpaces struct {
 	LocalDefaultAddressSpace  string
 	GlobalDefaultAddressSpace string

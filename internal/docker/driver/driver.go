@@ -75,7 +75,7 @@ func New(c Config) (*Driver, error) {
 	ports := &publisher{agent: a, records: r, fail: c.Failpoint, log: c.Log}
 	return &Driver{
 		socket: c.Socket, now: c.Now, log: c.Log,
-		networks:  &networks{agent: a, records: r, rand: c.Rand},
+		networks:  &networks{agent: a, engine: e, records: r, rand: c.Rand},
 		addresses: &addresses{attachments: at, records: r, boot: c.Boot, rand: c.Rand, now: c.Now},
 		endpoints: &endpoints{agent: a, attachments: at, records: r, joined: labels.wake, log: c.Log},
 		ports:     ports, labels: labels,
@@ -152,7 +152,8 @@ func (d *Driver) handler() http.Handler {
 	handle(d, mux, net+"RevokeExternalConnectivity", d.ports.revoke)
 	handle(d, mux, ipam+"GetCapabilities", fixed(cnm.IPAMCapabilities{RequiresMACAddress: true}))
 	handle(d, mux, ipam+"GetDefaultAddressSpaces", fixed(cnm.AddressSpaces{
-		LocalDefaultAddressSpace: "weft-local", GlobalDefaultAddressSpace: "weft-global",
+		// One for both: dockerd does not look for another subnet where one of a global space overlaps with the host's.
+		LocalDefaultAddressSpace: "weft", GlobalDefaultAddressSpace: "weft",
 	}))
 	handle(d, mux, ipam+"RequestPool", d.networks.requestPool)
 	handle(d, mux, ipam+"ReleasePool", d.networks.releasePool)

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -74,6 +75,19 @@ func (e *engine) get(ctx context.Context, path string, into any) error {
 		return fmt.Errorf("dockerd at %s: %s: %w", e.socket, path, err)
 	}
 	return nil
+}
+
+// before28 reports whether dockerd is known to be older than version 28.
+func (e *engine) before28(ctx context.Context) bool {
+	var answer struct {
+		APIVersion string `json:"ApiVersion"`
+	}
+	if err := e.get(ctx, "/version", &answer); err != nil {
+		return false
+	}
+	const of28 = 48 // API 1.48
+	minor, err := strconv.Atoi(strings.TrimPrefix(answer.APIVersion, "1."))
+	return err == nil && minor < of28
 }
 
 // endpoints returns the containers of a network's endpoints, by endpoint ID. An endpoint that is about to get a container

@@ -19,6 +19,7 @@ import (
 // networks are Docker's networks and their pools.
 type networks struct {
 	agent   *agent
+	engine  *engine
 	records *records
 	rand    io.Reader
 

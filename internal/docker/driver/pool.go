@@ -15,7 +15,7 @@ import (
 )
 
 // requestPool makes a pool. The same subnet may be that of several networks: the addresses are the cluster's.
-func (ns *networks) requestPool(_ context.Context, q cnm.RequestPool) (any, error) {
+func (ns *networks) requestPool(ctx context.Context, q cnm.RequestPool) (any, error) {
 	if q.SubPool != "" {
 		return nil, model.Errorf(model.CodeInvalidConf, "choose a pool of the cluster by -o pool=NAME",
 			"--ip-range %s is not supported", q.SubPool)
@@ -24,11 +24,7 @@ func (ns *networks) requestPool(_ context.Context, q cnm.RequestPool) (any, erro
 		return nil, model.Errorf(model.CodeInvalidConf, "give the options by -o", "--ipam-opt is not supported")
 	}
 	p := pool{V6: q.V6}
-	all := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-	if q.V6 {
-		all = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-	}
-	shown := all
+	shown := ns.shownSubnet(ctx, q)
 	if q.Pool != "" {
 		subnet, err := netip.ParsePrefix(q.Pool)
 		if err != nil || subnet.Addr().Is6() != q.V6 {
@@ -52,6 +48,19 @@ func (ns *networks) requestPool(_ context.Context, q cnm.RequestPool) (any, erro
 	}
 	gateway := netip.PrefixFrom(p.Gateway, p.Gateway.BitLen())
 	return cnm.Pool{PoolID: p.ID, Pool: shown.String(), Data: map[string]string{cnm.OptionGateway: gateway.String()}}, nil
+}
+
+// shownSubnet returns what dockerd takes for the subnet of a pool: addresses that the user chooses must be in it. A dockerd
+// before 28 asks again, without end, as long as a nameserver of the host is in an IPv6 subnet that the user has not chosen; it
+// permits the user to choose addresses of a subnet only that he has chosen. So it gets one that has the gateway only.
+func (ns *networks) shownSubnet(ctx context.Context, q cnm.RequestPool) netip.Prefix {
+	switch {
+	case !q.V6:
+		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	case q.Pool == "" && ns.engine.before28(ctx):
+		return netip.PrefixFrom(netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80}), 64)
+	}
+	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }
 
 // freeGateway returns a link-local address that no pool has as its gateway: a container may be on several networks, and
