@@ -4,6 +4,7 @@ package kernel
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/weft-net/weft/internal/kernel/link"
 	"github.com/weft-net/weft/internal/kernel/rtnl"
+	"github.com/weft-net/weft/internal/state"
 )
 
 const (
@@ -23,7 +25,8 @@ const (
 	retryAfter = 200 * time.Millisecond
 )
 
-// Reaper deletes the links that Release left behind. It has its own socket, so no other request waits for it.
+// Reaper deletes the links that Release left behind, and conntrack entries that are translated to their addresses. It
+// has its own socket, so no other request waits for it.
 type Reaper struct {
 	conn *Conn
 	log  *slog.Logger
@@ -33,6 +36,7 @@ type Reaper struct {
 	asked   uint64        // number of calls of Kick and Wait
 	done    uint64        // the last call whose links are deleted
 	died    time.Time     // time of the last Kick
+	flows   []state.Flow  // to be flushed with the next group
 	changed chan struct{} // closed when done increases
 }
 
@@ -50,6 +54,14 @@ func (r *Reaper) Kick() {
 	r.ask()
 }
 
+// Flush has the conntrack entries of flows deleted with the links that wait: for each flow the kernel walks its table,
+// which would take a caller as long as the rest of a DEL on a large node. Kick or Wait must follow.
+func (r *Reaper) Flush(flows []state.Flow) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.flows = append(r.flows, flows...)
+}
+
 func (r *Reaper) ask() uint64 {
 	r.mu.Lock()
 	r.asked++
@@ -62,7 +74,7 @@ func (r *Reaper) ask() uint64 {
 	return n
 }
 
-// Wait waits until every link that was released before is deleted. Run must be running.
+// Wait waits until every link that was released before is deleted, and every flow flushed. Run must be running.
 func (r *Reaper) Wait(ctx context.Context) error {
 	want := r.ask()
 	r.mu.Lock()
@@ -96,7 +108,7 @@ func (r *Reaper) Run(ctx context.Context) error {
 		}
 		r.gather(ctx)
 		if err := r.reap(ctx, sock); err != nil && ctx.Err() == nil {
-			r.log.Error("reaper could not delete dead links", "component", "kernel", "err", err)
+			r.log.Error("reaper could not delete dead links, or flush connections to them", "component", "kernel", "err", err)
 			r.sleep(ctx, retryAfter)
 			r.Kick()
 		}
@@ -127,13 +139,22 @@ func (r *Reaper) sleep(ctx context.Context, d time.Duration) {
 
 func (r *Reaper) reap(ctx context.Context, sock *rtnl.Socket) error {
 	r.mu.Lock()
-	upTo := r.asked
+	upTo, flows := r.asked, r.flows
+	r.flows = nil
 	r.mu.Unlock()
-	if err := sock.Send(ctx, []*rtnl.Message{link.DeleteGroup(ReaperGroup)}); err != nil {
-		return err
+	var flushed error
+	if len(flows) > 0 {
+		flushed = r.conn.tracked.FlushTranslated(r.conn.ns, flows)
 	}
+	err := errors.Join(flushed, sock.Send(ctx, []*rtnl.Message{link.DeleteGroup(ReaperGroup)}))
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if flushed != nil {
+		r.flows = append(r.flows, flows...)
+	}
+	if err != nil {
+		return err
+	}
 	r.done = upTo
 	close(r.changed)
 	r.changed = make(chan struct{})

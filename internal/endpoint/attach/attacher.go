@@ -144,7 +144,8 @@ func New(cfg Config) *Attacher {
 		deleter: &deleter{
 			agent: agent, boot: boot, namespaces: namespaces, locks: locks, records: records, catalog: catalog,
 			vms:       vms,
-			unmanaged: unmanaged, dscp: dscp, rollback: rollback, cooling: cooling, queue: queue, log: log, fail: fail,
+			unmanaged: unmanaged, dscp: dscp, rollback: rollback, cooling: cooling, queue: queue,
+			reaper: cfg.Reaper, log: log, fail: fail,
 			deriver: &deriver{
 				host: host, namespaces: namespaces, catalog: catalog, resolver: resolver, delegates: delegates,
 				rollback: rollback, log: log,

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
+	"slices"
 
 	"github.com/weft-net/weft/internal/failpoint"
 	"github.com/weft-net/weft/internal/kernel"
@@ -29,6 +31,7 @@ type deleter struct {
 	deriver    *deriver
 	cooling    *cooling
 	queue      *releaseQueue
+	reaper     *kernel.Reaper
 	log        *slog.Logger
 	fail       failpoint.Hook
 }
@@ -211,7 +214,7 @@ func (d *deleter) release(ctx context.Context, spaces kernel.Spaces, records ...
 		case len(records) > 1:
 			errs[i] = d.releaseAddresses(ctx, rec, spaces)
 		default:
-			errs[i] = d.rollback.undo(ctx, rec, spaces, spaces.Release)
+			errs[i] = d.rollback.undo(ctx, rec, spaces, d.releaser(spaces, rec))
 		}
 		if errs[i] != nil {
 			d.cooling.end(rec.Request.Network, addresses(rec))
@@ -254,10 +257,49 @@ func (d *deleter) removeApplied(ctx context.Context, spaces kernel.Spaces, recor
 	for _, rec := range records {
 		all.Merge(rec.Fragment())
 	}
-	if err := spaces.Release(ctx, all); err != nil {
+	if err := d.releaser(spaces, records...)(ctx, all); err != nil {
 		return err
 	}
 	return d.fail.At("after undo " + string(ActApply))
+}
+
+// releaser returns Release, which leaves conntrack entries that are translated to the records' own addresses to the
+// reaper: an address is not allocated again before the reaper is done, nor is the record deleted.
+func (d *deleter) releaser(spaces kernel.Spaces, records ...Record) func(context.Context, state.Fragment) error {
+	var own []netip.Addr
+	for _, rec := range records {
+		own = append(own, addresses(rec)...)
+	}
+	return func(ctx context.Context, f state.Fragment) error {
+		now, later := deferFlushes(f.Effects, own)
+		f.Effects = now
+		if err := spaces.Release(ctx, f); err != nil {
+			return err
+		}
+		d.reaper.Flush(later)
+		return nil
+	}
+}
+
+// deferFlushes returns the effects without the flows to the addresses that a removal flushes, and these flows.
+func deferFlushes(all []state.Effect, addrs []netip.Addr) (now []state.Effect, later []state.Flow) {
+	for _, e := range all {
+		if e.Kind == state.FlushConntrack && e.When == state.OnRemove && e.Space == state.Host {
+			var rest []state.Flow
+			for _, f := range e.Flows {
+				if slices.Contains(addrs, f.ReplySrc) {
+					later = append(later, f)
+				} else {
+					rest = append(rest, f)
+				}
+			}
+			if e.Flows = rest; len(rest) == 0 {
+				continue
+			}
+		}
+		now = append(now, e)
+	}
+	return now, later
 }
 
 // releaseAddresses removes the files of a record whose fragments are removed, and releases its addresses.

@@ -5,10 +5,12 @@ package attach_test
 import (
 	"errors"
 	"fmt"
+	"os/exec"
 	"strings"
 	"testing"
 
 	"github.com/weft-net/weft/internal/endpoint/attach"
+	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/nettest"
 )
@@ -95,4 +97,55 @@ func TestPortUndone(t *testing.T) {
 			n.clean("undo")
 		})
 	}
+}
+
+// Connections to a container's ports are flushed when its address can be allocated again, and by the next agent if this
+// one is killed before. DEL does not wait for it: the kernel walks its table.
+func TestConnectionsOfDeletedPorts(t *testing.T) {
+	n := newNode(t)
+	if _, err := exec.LookPath("conntrack"); err != nil {
+		nettest.SkipMissing(t, "no conntrack program")
+	}
+	// attached adds a container to which a connection is translated, and returns the number of such connections.
+	attached := func() (job attach.Job, connections func() int) {
+		id, ns := n.pod()
+		job = n.job(n.list(bridge, ported(8080)), id, ns)
+		to := n.add(job).IPs[0].Address.Addr().String()
+		argv := "conntrack -I -p tcp -s 198.51.100.1 -d 192.0.2.1 --sport 1000 --dport 8080 --state ESTABLISHED --timeout 600 --dst-nat "
+		if out, err := nettest.Try(nil, strings.Fields(argv+to+":80")...); err != nil {
+			nettest.Skip(t, "the kernel does not take tracked connections: "+out)
+		}
+		return job, func() int { return strings.Count(nettest.Run(t, nil, "conntrack", "-L"), "src="+to+" ") }
+	}
+	job, connections := attached()
+	if got := connections(); got != 1 {
+		t.Fatalf("%d connections before DEL", got)
+	}
+	if err := n.Del(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	n.drain()
+	if got := connections(); got != 0 {
+		t.Errorf("%d connections after DEL", got)
+	}
+
+	job, connections = attached()
+	killed := n.cfg
+	killed.Reaper = kernel.NewReaper(n.cfg.Host, n.cfg.Log) // it does not run
+	if err := attach.New(killed).Del(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	if rec, found, err := n.ledger.Get(job.Request.Key()); !found || rec.Stage != attach.Releasing || err != nil {
+		t.Errorf("record before the reaper: %t, %s, %v", found, rec.Stage, err)
+	}
+	if got := connections(); got != 1 {
+		t.Errorf("DEL has waited for the kernel's table: %d connections", got)
+	}
+	if report, err := n.Recover(t.Context()); err != nil || report.Undone != 1 {
+		t.Errorf("%s, %v", report, err)
+	}
+	if got := connections(); got != 0 {
+		t.Errorf("%d connections after the next agent's start", got)
+	}
+	n.clean("recovery")
 }

@@ -68,6 +68,24 @@ func (k *Conntrack) flushFlows(ns *netns.NS, flows []state.Flow) error {
 	return k.use(ns, func(t conn) error { return t.forget(flows) })
 }
 
+// FlushTranslated is flushFlows for the flows of many containers. The kernel's table is listed at most once, for those
+// that no filter of the kernel can select.
+func (k *Conntrack) FlushTranslated(ns *netns.NS, flows []state.Flow) error {
+	var listed, filtered []state.Flow
+	for _, f := range flows {
+		if inverted(f) {
+			listed = append(listed, f)
+		} else {
+			filtered = append(filtered, f)
+		}
+	}
+	errs := []error{k.flushFlows(ns, listed)}
+	for some := range slices.Chunk(filtered, maxFilteredFlushes) {
+		errs = append(errs, k.flushFlows(ns, some))
+	}
+	return errors.Join(errs...)
+}
+
 // use calls f with the socket, opening it if necessary.
 func (k *Conntrack) use(ns *netns.NS, f func(conn) error) error {
 	k.mu.Lock()
