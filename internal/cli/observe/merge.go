@@ -47,6 +47,7 @@ type merger struct {
 	since    time.Time
 	waiting  []waiting
 	answered map[string]bool
+	keeping  bool              // an agent that has answered keeps flows; of the past only
 	silent   map[string]string // the last error of nodes that do not answer now
 	named    map[string]bool   // the nodes whose names are known, or that do not answer
 	failed   []error
@@ -285,11 +286,14 @@ func (m *merger) unlabeled(b flow.Begin) {
 func (m *merger) past(b flow.Begin) {
 	switch {
 	case m.since.IsZero():
+		return
 	case b.Level == flow.LevelOff:
 		ui.Warn(m.errs, fmt.Errorf("node %s keeps no flows: set observe.level in the agents' configuration", b.Node))
+		return
 	case !b.From.IsZero():
 		ui.Warn(m.errs, fmt.Errorf("node %s has kept flows since %s only", b.Node, b.From.Local().Format(time.TimeOnly)))
 	}
+	m.keeping = true
 }
 
 // flush emits the flows that have waited since before a time, in the order of their own times; a zero time is all.

@@ -205,6 +205,10 @@ func (f *flags) run(ctx context.Context, env ui.Env, explain Explain) error {
 	if f.span > 0 && len(m.answered) == 0 && ctx.Err() == nil {
 		return model.Errorf(model.CodeNotAvailable, "the reasons are above", "no agent has answered within %s", f.span)
 	}
+	if !q.since.IsZero() && !q.follow && !m.keeping && ctx.Err() == nil {
+		return model.Errorf(model.CodeNotAvailable, "set observe.level in the agents' configuration",
+			"--since %s: no node that has answered keeps flows", f.since)
+	}
 	if count == 0 && !q.follow && !f.output.Document() {
 		ui.Warn(env.Stderr, errors.New("no flow matches"))
 		if err := f.filters.checkLabels(ctx, m.directory); err != nil {

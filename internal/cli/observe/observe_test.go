@@ -128,7 +128,7 @@ func shop() map[string][]flow.Line {
 	web := flow.Identity{Kind: flow.PodEnd, Name: "shop/web", Node: "node1"}
 	db := flow.Identity{Kind: flow.PodEnd, Name: "shop/db", Node: "node2"}
 	begin := func(node, addr string) flow.Line {
-		return flow.Line{Begin: &flow.Begin{Node: node, Addrs: []netip.Addr{netip.MustParseAddr(addr)}, Level: "off"}}
+		return flow.Line{Begin: &flow.Begin{Node: node, Addrs: []netip.Addr{netip.MustParseAddr(addr)}, Level: "flows"}}
 	}
 	holder := func(addr string, id flow.Identity) flow.Line {
 		return flow.Line{Holder: &flow.Holder{Time: at(0), Addr: netip.MustParseAddr(addr), Identity: &id}}

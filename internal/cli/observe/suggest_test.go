@@ -155,11 +155,33 @@ func TestSums(t *testing.T) {
 	if err != nil || strings.Count(out, "\n") != 1 || !strings.Contains(out, `"node":"node2"`) {
 		t.Errorf("%v: %s", err, out)
 	}
-	_, errs, err = run(dir, "--since", "5m")
-	if err != nil || !strings.Contains(errs, "node node1 keeps no flows") {
-		t.Errorf("%v: %s", err, errs)
-	}
 	if _, _, err = run(dir, "--since", "yesterday"); err == nil || !strings.Contains(err.Error(), "5m") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestNothingKept: a node that keeps no flows of the past is named; where none does, the command fails.
+func TestNothingKept(t *testing.T) {
+	nodes := shop()
+	off := func(node string) {
+		begin := *nodes[node][0].Begin
+		begin.Level = flow.LevelOff
+		nodes[node] = []flow.Line{{Begin: &begin}, {Known: true}}
+	}
+	off("node1")
+	out, errs, err := run(lab(t, nodes), "--since", "2026-01-02T03:04:00Z")
+	if err != nil || !strings.Contains(errs, "node node1 keeps no flows") || !strings.Contains(out, "denied") {
+		t.Errorf("one node: %v, %s: %s", err, errs, out)
+	}
+	off("node2")
+	dir := lab(t, nodes)
+	for _, output := range []string{"compact", "json"} {
+		out, errs, err = run(dir, "--since", "5m", "-o", output)
+		if err == nil || !strings.Contains(err.Error(), "no node that has answered keeps flows") || !strings.Contains(errs, "node node2") || out != "" {
+			t.Errorf("no node, %s: %v, %s: %s", output, err, errs, out)
+		}
+	}
+	if _, errs, err = run(dir, "--since", "5m", "--duration", "100ms"); err != nil {
+		t.Errorf("what follows is observed: %v, %s", err, errs)
 	}
 }
