@@ -175,8 +175,12 @@ func (f *traceFlags) trace(ctx context.Context, x *explanation, q query) (report
 	if err != nil {
 		return report, err
 	}
+	end := target
+	if end.Kind == explain.OutsideEnd { // of a node's prefix, it is an address that no pod has: the packet comes to that node
+		end.Node = explain.PrefixNode(x.nodes, end.Addr)
+	}
 	in := packettrace.Input{
-		From: src, To: target, Protocol: q.protocol, Port: q.port, TunnelPort: vxlanPort, Live: f.live,
+		From: src, To: end, Protocol: q.protocol, Port: q.port, TunnelPort: vxlanPort, Live: f.live,
 	}
 	// A packet that no rule drops leaves no trace: what the kernels would do with it, at the same time, explains it.
 	var why explain.Report

@@ -87,7 +87,7 @@ func TestTrace(t *testing.T) {
 	}
 	for name, args := range map[string][]string{
 		"TCP": {a, b + ":8080"}, "ping": {a, b}, "IPv6": {"-6", "a", "b:8080"},
-		"from a node": {"node1", b}, "to a node": {a, "node2"}, "whole MTU": {"--size", "1430", a, b},
+		"from a node": {"node1", b}, "to a node": {a, "node2"}, "to itself": {a, a}, "to itself, IPv6": {"-6", "a", "a"}, "whole MTU": {"--size", "1430", a, b},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, code := traced(t, dir, args...)
@@ -120,8 +120,11 @@ func TestTrace(t *testing.T) {
 			[]string{a, b + ":8080"},
 			packettrace.Unanswered, "node2", "tcp sport 8080 drop",
 		},
-		"no process listens": {"", "", []string{a, b + ":9999"}, packettrace.Refused, "default/b on node2", "port 9999/tcp"},
-		"too large":          {"", "", []string{"--size", "1500", a, b}, packettrace.NotSent, "default/a on node1", ""},
+		"no process listens":                 {"", "", []string{a, b + ":9999"}, packettrace.Refused, "default/b on node2", "port 9999/tcp"},
+		"nor in the pod itself":              {"", "", []string{a, a + ":9999"}, packettrace.Refused, "default/a on node1", "port 9999/tcp"},
+		"an address that no pod has":         {"", "", []string{a, "10.42.2.77"}, packettrace.Lost, "node2", "node2"},
+		"an address of the node's own range": {"", "", []string{a, "10.42.1.77"}, packettrace.Lost, "node1", "node1"},
+		"too large":                          {"", "", []string{"--size", "1500", a, b}, packettrace.NotSent, "default/a on node1", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.inject != "" {

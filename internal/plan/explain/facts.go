@@ -151,6 +151,17 @@ func (n Node) peerPath(to netip.Addr) (peer string, best Path, ok bool) {
 	return peer, best, best.CIDR.IsValid()
 }
 
+// PrefixNode returns the node whose prefix has an address, as its peers know; empty: none has.
+func PrefixNode(nodes map[string]Node, a netip.Addr) (node string) {
+	best := -1
+	for _, n := range sorted(nodes) {
+		if peer, path, ok := n.peerPath(a); ok && path.CIDR.Bits() > best {
+			node, best = peer, path.CIDR.Bits()
+		}
+	}
+	return node
+}
+
 // tunnelTo returns the tunnel's link over which the node reaches the pods of a peer that have addresses of the family;
 // empty: it reaches them otherwise.
 func (n Node) tunnelTo(peer string, like netip.Addr) string {

@@ -212,13 +212,15 @@ func explained(in Input) Report {
 	case in.To.Kind == explain.ServiceEnd || len(in.To.Backends) > 0:
 		r.State, r.Where, r.Object = Lost, cmp.Or(in.To.Node, in.From.Node), named(in.To)
 		r.Cause = "the packet came to " + r.Where + ", where its address was not translated to that of an endpoint"
+	case in.To.Kind == explain.OutsideEnd && in.To.Node != "":
+		r.unused(in)
 	case in.To.Node == "": // only its answer shows that the packet arrived
 		r.outside()
 	case in.Protocol != model.UDP && !r.follow(in.To, in.From, true):
 		r.State = Unanswered
 		r.dropped(in, true)
 	}
-	if r.State == Arrived && r.refused(in) {
+	if r.State == Arrived && in.Protocol != "" && r.refused(in) {
 		r.State, r.Where = Refused, placeOf(in.To)
 		r.Object = fmt.Sprintf("port %d/%s", in.port(), strings.ToLower(string(in.Protocol)))
 		r.Cause = "no process listens on " + r.Object
@@ -239,7 +241,7 @@ func (in Input) port() uint16 {
 
 // refused reports whether the end refused the packet: by a reset, or because the kernel found no socket for it.
 func (r *Report) refused(in Input) bool {
-	from := checkpoints(r.To, r.From)[0] // a reset that begins elsewhere is a firewall's
+	from := r.checkpoints(r.To, r.From)[0] // a reset that begins elsewhere is a firewall's
 	reset := slices.ContainsFunc(r.Steps, func(s Step) bool { return s.Reset && r.isAt(s, from, true) })
 	return reset || slices.ContainsFunc(in.Drops, func(d Drop) bool {
 		return !d.Answer && !d.Tunnel && d.Reason == "NO_SOCKET" &&
@@ -291,10 +293,31 @@ func (r *Report) outside() {
 	}
 }
 
+// unused sets what became of a packet to an address that no pod is known to have, which came to the node whose prefix has it.
+func (r *Report) unused(in Input) {
+	node := checkpoint{node: r.To.Node}
+	out, left := r.left(node, false)
+	switch {
+	case r.answered():
+		return
+	case left:
+		r.State, r.Where, r.Object = Unanswered, node.String(), "interface "+out+" of "+node.String()
+		r.Cause = "the packet was sent to " + out + " by " + node.String() + ", and no answer came back"
+	default:
+		r.State, r.Where, r.Object = Lost, node.String(), "routes of "+node.String()
+		r.Cause = "the packet came to " + node.String() + ", which did not send it on"
+		r.dropped(in, false)
+	}
+	r.Cause += ": no pod that the agents know has " + r.To.Addr.String()
+}
+
 // sort sorts the steps by their places on the way, there and back: the clocks of nodes differ.
 func (r *Report) sort() {
+	if r.toItself() { // at one place
+		return
+	}
 	order := map[checkpoint]int{{node: r.From.Node, pod: r.From.Name}: 0} // also a VM's pod, which is no checkpoint
-	for i, c := range checkpoints(r.From, r.To) {
+	for i, c := range r.checkpoints(r.From, r.To) {
 		place := checkpoint{node: c.node, pod: c.pod}
 		if c.as != "" {
 			place.pod = r.To.Name
@@ -322,11 +345,14 @@ func placeOf(e explain.End) string {
 }
 
 // checkpoints are the places that a packet passes from one end to another. Packets of a guest may pass its pod without its
-// packet filters, so the node's are its first and last place.
-func checkpoints(from, to explain.End) []checkpoint {
+// packet filters, so the node's are its first and last place. A pod's packets to itself do not leave it, unless it sends them
+// to a service.
+func (r *Report) checkpoints(from, to explain.End) []checkpoint {
 	at := func(node, pod, hook string) checkpoint { return checkpoint{node: node, pod: pod, hook: hook} }
 	var out []checkpoint
 	switch {
+	case r.toItself() && from.Kind == explain.PodEnd:
+		return append(out, at(from.Node, from.Name, "output"), at(from.Node, from.Name, "prerouting"))
 	case from.Kind == explain.PodEnd && from.Interface.VM:
 		out = append(out, at(from.Node, "", "prerouting"))
 	case from.Kind == explain.PodEnd:
@@ -346,11 +372,16 @@ func checkpoints(from, to explain.End) []checkpoint {
 	return out
 }
 
+// toItself reports whether both ends are one, without a service between them.
+func (r *Report) toItself() bool {
+	return r.Service == "" && r.From.Kind == r.To.Kind && r.From.Node == r.To.Node && r.From.Name == r.To.Name
+}
+
 // first leaves the steps of one packet and of its answer: the packet that is seen first at the end that sends it, and the
 // answer that is sent first after the packet came to the other end. What is in a tunnel has no key, and is left out. It
 // reports whether the packet is known at other places: by a key, or because there was only one.
 func (r *Report) first(in *Input) (known bool) {
-	there, back := checkpoints(r.From, r.To), checkpoints(r.To, r.From)
+	there, back := r.checkpoints(r.From, r.To), r.checkpoints(r.To, r.From)
 	begin := func(s Step) bool { return r.isAt(s, there[0], false) }
 	i := slices.IndexFunc(r.Steps, begin)
 	if i < 0 { // nothing is known of its way
@@ -400,7 +431,7 @@ func (r *Report) follow(from, to explain.End, answer bool) bool {
 	if r.filtered(answer) {
 		return false
 	}
-	all := checkpoints(from, to)
+	all := r.checkpoints(from, to)
 	for i, c := range all {
 		if r.came(c, answer) {
 			continue
@@ -533,6 +564,11 @@ func (r *Report) isServer(port uint16) bool {
 // addresses that are translated; by its addresses; and those of a tunnel's packet, which are the nodes', by its direction.
 func (r *Report) IsAnswer(s Step) bool {
 	if !r.isTunnel(s) {
+		if r.Protocol == "" && r.toItself() { // of ICMP the type and the code are in the place of the first port
+			const reply, reply6 = 0, 129
+			kind := s.From.Port() >> 8
+			return kind == reply || kind == reply6
+		}
 		if to, from := r.isServer(s.To.Port()), r.isServer(s.From.Port()); to != from {
 			return from
 		}

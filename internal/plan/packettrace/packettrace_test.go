@@ -470,6 +470,87 @@ func TestManySteps(t *testing.T) {
 	}
 }
 
+// What a pod or a node sends to itself does not leave it: ICMP is answered, and a port at which no process listens refuses.
+func TestToItself(t *testing.T) {
+	const echo, reply, echo6, reply6 = 8 << 8, 0, 128 << 8, 129 << 8 // type and code, where TCP has its port
+	node := explain.End{Kind: explain.NodeEnd, Name: "n1", Node: "n1", Addr: netip.MustParseAddr("172.18.0.1")}
+	for name, c := range map[string]struct {
+		of           explain.End
+		protocol     model.Protocol
+		there, back  [2]uint16 // ports
+		reset        bool
+		socket, lost bool
+		want         packettrace.State
+	}{
+		"echo":         {of: end("a", "n1", "10.42.1.2"), there: [2]uint16{echo, 7}, back: [2]uint16{reply, 9}, socket: true, want: packettrace.Arrived},
+		"IPv6":         {of: end("a", "n1", "fd42::2"), there: [2]uint16{echo6, 7}, back: [2]uint16{reply6, 9}, socket: true, want: packettrace.Arrived},
+		"node":         {of: node, there: [2]uint16{echo, 7}, back: [2]uint16{reply, 9}, socket: true, want: packettrace.Arrived},
+		"not answered": {of: end("a", "n1", "10.42.1.2"), there: [2]uint16{echo, 7}, lost: true, want: packettrace.Unanswered},
+		"TCP":          {of: end("a", "n1", "10.42.1.2"), protocol: model.TCP, there: [2]uint16{40000, 80}, back: [2]uint16{80, 40000}, want: packettrace.Arrived},
+		"refused":      {of: end("a", "n1", "10.42.1.2"), protocol: model.TCP, there: [2]uint16{40000, 80}, back: [2]uint16{80, 40000}, reset: true, want: packettrace.Refused},
+		"UDP refused":  {of: end("a", "n1", "10.42.1.2"), protocol: model.UDP, there: [2]uint16{40000, 80}, socket: true, lost: true, want: packettrace.Refused},
+	} {
+		in := packettrace.Input{From: c.of, To: c.of, Protocol: c.protocol, TunnelPort: 8472}
+		if c.protocol != "" {
+			in.Port = 80
+		}
+		pod := ""
+		if c.of.Kind == explain.PodEnd {
+			pod = c.of.Name
+		}
+		seen := func(ports [2]uint16, reset bool) {
+			for _, hook := range []string{"output", "postrouting", "prerouting"} {
+				in.Steps = append(in.Steps, packettrace.Step{
+					Node: "n1", Pod: pod, Micros: int64(len(in.Steps)), Packet: uint32(len(in.Steps) + 1), Chain: hook, Verdict: "arrived",
+					From: netip.AddrPortFrom(c.of.Addr, ports[0]), To: netip.AddrPortFrom(c.of.Addr, ports[1]), Reset: reset,
+				})
+			}
+		}
+		seen(c.there, false)
+		if !c.lost {
+			seen(c.back, c.reset)
+		}
+		if c.socket { // the kernel reports it also of the reply to a ping that has no socket
+			in.Drops = []packettrace.Drop{{Node: "n1", Pod: pod, Reason: "NO_SOCKET"}}
+		}
+		r := packettrace.Explain(in)
+		if r.State != c.want {
+			t.Errorf("%s: %s at %q: %s, not %s", name, r.State, r.Where, r.Cause, c.want)
+		}
+		if !slices.IsSortedFunc(r.Steps, func(a, b packettrace.Step) int { return int(a.Micros - b.Micros) }) {
+			t.Errorf("%s: steps are not in their order: %+v", name, r.Steps)
+		}
+	}
+}
+
+// An address of a node's prefix that no pod has is not outside of the cluster: the packet came to that node, and no farther.
+func TestUnused(t *testing.T) {
+	in := packettrace.Input{
+		From: end("a", "n1", "10.42.1.2"), To: explain.End{Kind: explain.OutsideEnd, Name: "10.42.2.9", Node: "n2", Addr: netip.MustParseAddr("10.42.2.9")},
+		Protocol: model.TCP, Port: 80, TunnelPort: 8472, Steps: complete()[:8],
+	}
+	r := packettrace.Explain(in)
+	if r.State != packettrace.Lost || r.Where != "n2" || r.Object != "routes of n2" ||
+		r.Cause != "the packet came to n2, which did not send it on: no pod that the agents know has 10.42.2.9" {
+		t.Errorf("%+v", r)
+	}
+	in.Drops = []packettrace.Drop{{Node: "n2", Reason: "IP_INNOROUTES", Function: "ip_error"}}
+	r = packettrace.Explain(in)
+	if r.State != packettrace.Lost || r.Object != "kernel of n2" || !strings.HasSuffix(r.Cause, "IP_INNOROUTES in ip_error: no pod that the agents know has 10.42.2.9") {
+		t.Errorf("with the kernel's word: %+v", r)
+	}
+	in.Drops, in.Steps = nil, complete()[:9] // as on a bridge
+	r = packettrace.Explain(in)
+	if r.State != packettrace.Unanswered || r.Where != "n2" || !strings.Contains(r.Cause, "no pod that the agents know") {
+		t.Errorf("sent on: %+v", r)
+	}
+	in.Steps = complete()[:4]
+	r = packettrace.Explain(in)
+	if r.State != packettrace.Lost || r.Where != "between n1 and n2" {
+		t.Errorf("lost on the way: %+v", r)
+	}
+}
+
 // A Service may lead to the pod that asks: then both ends have one address, and the node's is between them.
 func TestHairpin(t *testing.T) {
 	var steps []packettrace.Step
