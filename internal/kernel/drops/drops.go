@@ -20,6 +20,8 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
+
+	"github.com/weft-net/weft/internal/kernel/bpfcode"
 )
 
 // Drop is a packet that was dropped.
@@ -40,9 +42,6 @@ type Drop struct {
 }
 
 const (
-	// license: helpers that read the kernel's memory are for programs that are available under the GPL, too, which this
-	// one is.
-	license  = "Dual MIT/GPL"
 	name     = "weft_drops"
 	ringSize = 256 << 10 // bytes
 	most     = 1000      // drops that are kept
@@ -81,16 +80,16 @@ func start(s *Session, f Filter) (_ *Session, err error) {
 			err = errors.Join(err, s.close())
 		}
 	}()
-	spec, err := btf.LoadKernelSpec()
+	layout, err := bpfcode.ReadLayout("")
 	if err != nil {
-		return s, fmt.Errorf("the kernel has no BTF (CONFIG_DEBUG_INFO_BTF): %w", err)
-	}
-	if s.reasons, err = readReasons(spec); err != nil {
 		return s, err
 	}
-	o, err := readOffsets(spec)
+	if s.reasons, err = readReasons(layout); err != nil {
+		return s, err
+	}
+	o, err := readOffsets(layout)
 	if err != nil {
-		return s, fmt.Errorf("the kernel's BTF: %w", err)
+		return s, err
 	}
 	ring, err := ebpf.NewMap(&ebpf.MapSpec{Name: name, Type: ebpf.RingBuf, MaxEntries: ringSize})
 	if err != nil {
@@ -103,7 +102,7 @@ func start(s *Session, f Filter) (_ *Session, err error) {
 	}
 	s.closers = append(s.closers, s.missed.Close)
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: name, Type: ebpf.RawTracepoint, License: license, Instructions: code(o, f, s.numbers(f.Reasons), ring.FD(), s.missed.FD()),
+		Name: name, Type: ebpf.RawTracepoint, License: bpfcode.License, Instructions: code(o, f, s.numbers(f.Reasons), ring.FD(), s.missed.FD()),
 	})
 	if err != nil {
 		return s, fmt.Errorf("eBPF program (CAP_BPF and CAP_PERFMON): %w", err)
@@ -123,9 +122,9 @@ func start(s *Session, f Filter) (_ *Session, err error) {
 }
 
 // readReasons reads the names of reasons.
-func readReasons(spec *btf.Spec) (map[uint32]string, error) {
+func readReasons(l *bpfcode.Layout) (map[uint32]string, error) {
 	var reasons *btf.Enum
-	if err := spec.TypeByName("skb_drop_reason", &reasons); err != nil {
+	if err := l.Find("skb_drop_reason", &reasons); err != nil {
 		return nil, fmt.Errorf("the kernel has no drop reasons (Linux 5.17): %w", err)
 	}
 	out := map[uint32]string{}

@@ -4,12 +4,12 @@ package drops
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net/netip"
 
 	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/btf"
+
+	"github.com/weft-net/weft/internal/kernel/bpfcode"
 )
 
 // Places in a record, which is on the program's stack from its beginning at -recordSize. Numbers have the host's byte
@@ -44,57 +44,15 @@ type offsets struct {
 }
 
 // readOffsets reads the offsets from the kernel's BTF.
-func readOffsets(spec *btf.Spec) (o offsets, err error) {
-	var errs []error
-	field := func(structure string, path ...string) int {
-		var s *btf.Struct
-		if err := spec.TypeByName(structure, &s); err != nil {
-			errs = append(errs, fmt.Errorf("struct %s: %w", structure, err))
-			return 0
-		}
-		bits, ok := offsetOf(s.Members, path)
-		if !ok {
-			errs = append(errs, fmt.Errorf("struct %s has no field %v", structure, path))
-		}
-		return int(bits / 8)
-	}
+func readOffsets(l *bpfcode.Layout) (o offsets, err error) {
 	o = offsets{
-		head: field("sk_buff", "head"), network: field("sk_buff", "network_header"), device: field("sk_buff", "dev"),
-		mark:  field("sk_buff", "mark"),
-		index: field("net_device", "ifindex"), name: field("net_device", "name"),
-		namespace: field("net_device", "nd_net", "net"),
-		inode:     field("net", "ns", "inum"),
+		head: l.Offset("sk_buff", "head"), network: l.Offset("sk_buff", "network_header"), device: l.Offset("sk_buff", "dev"),
+		mark:  l.Offset("sk_buff", "mark"),
+		index: l.Offset("net_device", "ifindex"), name: l.Offset("net_device", "name"),
+		namespace: l.Offset("net_device", "nd_net", "net"),
+		inode:     l.Offset("net", "ns", "inum"),
 	}
-	return o, errors.Join(errs...)
-}
-
-// offsetOf returns the offset of a field in bits. Members without a name are parts of their structure.
-func offsetOf(members []btf.Member, path []string) (btf.Bits, bool) {
-	for _, m := range members {
-		inner := structMembers(m.Type)
-		switch {
-		case m.Name == path[0] && len(path) == 1:
-			return m.Offset, true
-		case m.Name == path[0]:
-			at, ok := offsetOf(inner, path[1:])
-			return m.Offset + at, ok
-		case m.Name == "":
-			if at, ok := offsetOf(inner, path); ok {
-				return m.Offset + at, true
-			}
-		}
-	}
-	return 0, false
-}
-
-func structMembers(t btf.Type) []btf.Member {
-	switch t := btf.UnderlyingType(t).(type) {
-	case *btf.Struct:
-		return t.Members
-	case *btf.Union:
-		return t.Members
-	}
-	return nil
+	return o, l.Err()
 }
 
 // code returns the program: it writes a record into the ring for each dropped packet of the address, and for each
@@ -103,51 +61,47 @@ func structMembers(t btf.Type) []btf.Member {
 func code(o offsets, f Filter, reasons []uint32, ring, missed int) asm.Instructions {
 	c := program{}
 	// R6: the packet (sk_buff), R7: its head, R8: the device. The context has packet, location and reason.
-	c.add(
+	c.Add(
 		asm.LoadMem(asm.R6, asm.R1, 0, asm.DWord), asm.LoadMem(asm.R7, asm.R1, 8, asm.DWord),
-		asm.LoadMem(asm.R8, asm.R1, 16, asm.DWord), asm.Mov.Imm(asm.R0, 0),
+		asm.LoadMem(asm.R8, asm.R1, 16, asm.DWord),
 	)
-	for at := scratch; at < 0; at += 8 {
-		c.add(asm.StoreMem(asm.RFP, int16(at), asm.R0, asm.DWord))
-	}
-	c.add(
+	c.Clear(scratch)
+	c.Add(
 		asm.StoreMem(asm.RFP, field(atLocation), asm.R7, asm.DWord),
 		asm.StoreMem(asm.RFP, field(atReason), asm.R8, asm.Word),
 	)
 	c.reasons(f, reasons)
-	c.pointer(asm.R7, asm.R6, o.head)
-	c.read(scratch, 2, asm.R6, o.network)
-	c.add(asm.LoadMem(asm.R3, asm.RFP, scratch, asm.DWord), asm.Add.Reg(asm.R3, asm.R7))
-	c.call(int32(field(atPacket)), packetSize)
+	c.Pointer(asm.R7, asm.R6, o.head, scratch)
+	c.Read(scratch, 2, asm.R6, o.network)
+	c.Add(asm.LoadMem(asm.R3, asm.RFP, scratch, asm.DWord), asm.Add.Reg(asm.R3, asm.R7))
+	c.Call(int32(field(atPacket)), packetSize)
 	if len(f.Reasons) == 0 {
 		c.filter(f)
 	}
 
-	c.label("record")
-	c.read(int32(field(atMark)), 4, asm.R6, o.mark)
-	c.pointer(asm.R8, asm.R6, o.device)
-	c.add(asm.JEq.Imm(asm.R8, 0, "send"))
-	c.read(int32(field(atIndex)), 4, asm.R8, o.index)
-	c.read(int32(field(atName)), 16, asm.R8, o.name)
-	c.pointer(asm.R7, asm.R8, o.namespace)
-	c.add(asm.JEq.Imm(asm.R7, 0, "send"))
-	c.read(int32(field(atNamespace)), 4, asm.R7, o.inode)
-	c.label("send")
-	c.add(
+	c.Label("record")
+	c.Read(int32(field(atMark)), 4, asm.R6, o.mark)
+	c.Pointer(asm.R8, asm.R6, o.device, scratch)
+	c.Add(asm.JEq.Imm(asm.R8, 0, "send"))
+	c.Read(int32(field(atIndex)), 4, asm.R8, o.index)
+	c.Read(int32(field(atName)), 16, asm.R8, o.name)
+	c.Pointer(asm.R7, asm.R8, o.namespace, scratch)
+	c.Add(asm.JEq.Imm(asm.R7, 0, "send"))
+	c.Read(int32(field(atNamespace)), 4, asm.R7, o.inode)
+	c.Label("send")
+	c.Add(
 		asm.LoadMapPtr(asm.R1, ring), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, -recordSize),
 		asm.Mov.Imm(asm.R3, recordSize), asm.Mov.Imm(asm.R4, 0), asm.FnRingbufOutput.Call(),
 		asm.JEq.Imm(asm.R0, 0, "end"),
 	)
-	c.add(
-		asm.Mov.Imm(asm.R0, 0), asm.StoreMem(asm.RFP, scratch, asm.R0, asm.Word),
-		asm.LoadMapPtr(asm.R1, missed), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, scratch),
-		asm.FnMapLookupElem.Call(), asm.JEq.Imm(asm.R0, 0, "end"),
-		asm.Mov.Imm(asm.R1, 1), asm.StoreXAdd(asm.R0, asm.R1, asm.DWord),
-	)
-	c.label("end")
-	c.add(asm.Mov.Imm(asm.R0, 0), asm.Return())
-	return c.out
+	c.Count(missed, 0, scratch, "end")
+	c.Label("end")
+	c.Add(asm.Mov.Imm(asm.R0, 0), asm.Return())
+	return c.Instructions()
 }
+
+// program is the program under construction.
+type program struct{ bpfcode.Code }
 
 // reasons goes to end for drops of other reasons than those of the filter, if it has any.
 func (c *program) reasons(f Filter, numbers []uint32) {
@@ -155,10 +109,10 @@ func (c *program) reasons(f Filter, numbers []uint32) {
 		return
 	}
 	for _, n := range numbers {
-		c.add(asm.JEq.Imm(asm.R8, int32(n), "wanted"))
+		c.Add(asm.JEq.Imm(asm.R8, int32(n), "wanted"))
 	}
-	c.add(asm.Ja.Label("end"))
-	c.label("wanted")
+	c.Add(asm.Ja.Label("end"))
+	c.Label("wanted")
 }
 
 // filter goes to record for packets of the filter, and else to end.
@@ -168,30 +122,30 @@ func (c *program) filter(f Filter) {
 	if f.Addr.Is6() {
 		version, src, dst = 6, src6, dst6
 	}
-	c.add(asm.LoadMem(asm.R2, asm.RFP, packet(0), asm.Byte), asm.RSh.Imm(asm.R2, 4), asm.JNE.Imm(asm.R2, version, "other"))
+	c.Add(asm.LoadMem(asm.R2, asm.RFP, packet(0), asm.Byte), asm.RSh.Imm(asm.R2, 4), asm.JNE.Imm(asm.R2, version, "other"))
 	for _, at := range []int{src, dst} {
 		next := fmt.Sprintf("not %d", at)
 		addr := f.Addr.AsSlice()
 		for i := 0; i < len(addr); i += 4 {
-			c.add(
+			c.Add(
 				asm.LoadMem(asm.R2, asm.RFP, packet(at+i), asm.Word),
 				asm.LoadImm(asm.R3, int64(binary.NativeEndian.Uint32(addr[i:])), asm.DWord), asm.JNE.Reg(asm.R2, asm.R3, next),
 			)
 		}
-		c.add(asm.Ja.Label("record"))
-		c.label(next)
+		c.Add(asm.Ja.Label("record"))
+		c.Label(next)
 	}
-	c.label("other")
+	c.Label("other")
 	if f.TunnelPort == 0 {
-		c.add(asm.Ja.Label("end"))
+		c.Add(asm.Ja.Label("end"))
 		return
 	}
 	// The tunnel may be of the other family.
-	c.add(asm.LoadMem(asm.R2, asm.RFP, packet(0), asm.Byte), asm.RSh.Imm(asm.R2, 4), asm.JEq.Imm(asm.R2, 6, "tunnel 6"))
+	c.Add(asm.LoadMem(asm.R2, asm.RFP, packet(0), asm.Byte), asm.RSh.Imm(asm.R2, 4), asm.JEq.Imm(asm.R2, 6, "tunnel 6"))
 	var wire [2]byte
 	binary.BigEndian.PutUint16(wire[:], f.TunnelPort)
 	is := func(protocol, port int) {
-		c.add(
+		c.Add(
 			asm.LoadMem(asm.R2, asm.RFP, packet(protocol), asm.Byte), asm.JNE.Imm(asm.R2, udp, "end"),
 			asm.LoadMem(asm.R2, asm.RFP, packet(port), asm.Half),
 			asm.JNE.Imm(asm.R2, int32(binary.NativeEndian.Uint16(wire[:])), "end"),
@@ -199,54 +153,12 @@ func (c *program) filter(f Filter) {
 		)
 	}
 	is(protocol4, port4)
-	c.label("tunnel 6")
+	c.Label("tunnel 6")
 	is(protocol6, port6)
 }
 
 // field returns the place of a record's field on the stack.
 func field(at int) int16 { return int16(at - recordSize) }
-
-// program is a program under construction.
-type program struct {
-	out  asm.Instructions
-	name string // of the next instruction
-}
-
-func (c *program) add(all ...asm.Instruction) {
-	if c.name != "" {
-		all[0] = all[0].WithSymbol(c.name)
-		c.name = ""
-	}
-	c.out = append(c.out, all...)
-}
-
-// label names the next instruction. Two names in a row are two instructions.
-func (c *program) label(name string) {
-	if c.name != "" {
-		c.add(asm.Mov.Reg(asm.R2, asm.R2))
-	}
-	c.name = name
-}
-
-// read reads kernel memory at an offset of a register onto the stack.
-func (c *program) read(to int32, size int32, from asm.Register, offset int) {
-	c.add(asm.Mov.Reg(asm.R3, from), asm.Add.Imm(asm.R3, int32(offset)))
-	c.call(to, size)
-}
-
-// call reads kernel memory at R3 onto the stack.
-func (c *program) call(to, size int32) {
-	c.add(asm.Mov.Reg(asm.R1, asm.RFP), asm.Add.Imm(asm.R1, to), asm.Mov.Imm(asm.R2, size), asm.FnProbeReadKernel.Call())
-}
-
-// pointer reads a pointer at an offset of a register into another one.
-func (c *program) pointer(to, from asm.Register, offset int) {
-	c.read(scratch, 8, from, offset)
-	c.add(
-		asm.LoadMem(to, asm.RFP, scratch, asm.DWord),
-		asm.Mov.Imm(asm.R0, 0), asm.StoreMem(asm.RFP, scratch, asm.R0, asm.DWord),
-	)
-}
 
 // Filter selects dropped packets.
 type Filter struct {
