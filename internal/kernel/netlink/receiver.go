@@ -157,15 +157,23 @@ func (a *Alarm) Close() {
 	}
 }
 
-// Await waits, on the calling thread, until a datagram waits at one of the receivers or the alarm rings; rang reports the
-// latter. With a limit above 0 it waits no longer than that; without receivers that is a pause.
-func (a *Alarm) Await(limit time.Duration, receivers ...*Receiver) (rang bool, err error) {
+// Descriptor is what an Alarm awaits: a file descriptor that is readable when something waits there, or -1.
+type Descriptor interface{ Descriptor() int }
+
+// Descriptor implements Descriptor. It is closed after the alarm has rung.
+func (r *Receiver) Descriptor() int {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.fd
+}
+
+// Await waits, on the calling thread, until something waits at one of the descriptors or the alarm rings; rang reports the
+// latter. With a limit above 0 it waits no longer than that; without descriptors that is a pause.
+func (a *Alarm) Await(limit time.Duration, on ...Descriptor) (rang bool, err error) {
 	var space [4]unix.PollFd
 	all := append(space[:0], unix.PollFd{Fd: int32(a.fd), Events: unix.POLLIN})
-	for _, r := range receivers {
-		r.mu.RLock()
-		all = append(all, unix.PollFd{Fd: int32(r.fd), Events: unix.POLLIN}) // closed after the alarm has rung
-		r.mu.RUnlock()
+	for _, d := range on {
+		all = append(all, unix.PollFd{Fd: int32(d.Descriptor()), Events: unix.POLLIN})
 	}
 	millis := -1
 	if limit > 0 {

@@ -18,6 +18,7 @@ type source struct {
 	to         callbacks
 	events     *conntrack.Listener // nil: closed
 	states     bool                // its listener follows the states of connections
+	fellBack   bool                // that events come by netlink has been logged
 	packets    bool                // dropped and denied packets are observed, by the following
 	stopDenied func()
 	drops      *drops.Session // nil: the kernel does not report them
@@ -59,6 +60,10 @@ func (s *source) open(events, packets bool) (err error) {
 			return err
 		}
 		s.states, s.missed.new.last, s.missed.update.last, s.missed.end.last = false, 0, 0, 0
+		if why := s.events.Fallback(); why != nil && !s.fellBack {
+			s.cfg.Log.Info("connections are observed by netlink, which costs them more than eBPF", "why", why)
+			s.fellBack = true
+		}
 	}
 	if packets && !s.packets {
 		s.openPackets()
