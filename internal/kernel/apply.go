@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -13,6 +14,9 @@ import (
 	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/state"
 )
+
+// manyTunnels is the number of neighbors and forwarding entries above which their requests are sent as they are encoded.
+const manyTunnels = 1000
 
 // applyTries bounds how often an Apply reads again after losing a race with another process.
 const applyTries = 8
@@ -170,9 +174,21 @@ func (v *view) lastBatch(ctx context.Context, batch []*rtnl.Message) error {
 	if err != nil {
 		return in(v.name, err)
 	}
-	batch = slices.Concat(batch, v.neighs.batch(), v.fdbs.batch(), routes, v.rules.batch())
+	tunnels := []iter.Seq[*rtnl.Message]{v.neighs.missing(), v.fdbs.missing()}
+	var refused error
+	if len(v.neighs.want)+len(v.fdbs.want) > manyTunnels { // not all requests in memory at once
+		refused = v.conn.rtnl.Send(ctx, batch)
+		for _, requests := range tunnels {
+			refused = errors.Join(refused, v.conn.rtnl.SendEach(ctx, requests))
+		}
+		batch, tunnels = nil, nil
+	}
+	for _, requests := range tunnels {
+		batch = slices.AppendSeq(batch, requests)
+	}
+	batch = slices.Concat(batch, routes, v.rules.batch())
 	if v.name == state.Host {
 		batch = append(batch, v.settings.readBatch()...)
 	}
-	return in(v.name, v.routes.resolveConflicts(ctx, v.conn.rtnl.Send(ctx, batch)))
+	return in(v.name, errors.Join(refused, v.routes.resolveConflicts(ctx, v.conn.rtnl.Send(ctx, batch))))
 }

@@ -4,6 +4,7 @@ package kernel
 
 import (
 	"context"
+	"iter"
 
 	"github.com/weft-net/weft/internal/kernel/link"
 	"github.com/weft-net/weft/internal/kernel/reader"
@@ -56,14 +57,15 @@ func (t *fdbs) has(want state.FDB) (found state.FDB, there, equal bool) {
 	return have.FDB, ok, ok && have.Permanent && have.Dst == want.Dst
 }
 
-func (t *fdbs) batch() []*rtnl.Message {
-	var batch []*rtnl.Message
-	for _, want := range t.want {
-		if _, _, equal := t.has(want); !equal {
-			batch = append(batch, link.AddFDB(want, t.links.index(want.Link)))
+// missing returns the requests for entries that are missing or differ.
+func (t *fdbs) missing() iter.Seq[*rtnl.Message] {
+	return func(yield func(*rtnl.Message) bool) {
+		for _, want := range t.want {
+			if _, _, equal := t.has(want); !equal && !yield(link.AddFDB(want, t.links.index(want.Link))) {
+				return
+			}
 		}
 	}
-	return batch
 }
 
 // removal deletes the entries on links that stay.

@@ -4,6 +4,7 @@ package kernel
 
 import (
 	"context"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -90,14 +91,15 @@ func (n *neighs) has(want state.Neigh) (found *link.FoundNeigh, equal bool) {
 	return &have, want.Proxy || have.Permanent && have.MAC == want.MAC
 }
 
-func (n *neighs) batch() []*rtnl.Message {
-	var batch []*rtnl.Message
-	for _, want := range n.want {
-		if _, equal := n.has(want); !equal {
-			batch = append(batch, link.AddNeigh(want, n.links.index(want.Link)))
+// missing returns the requests for entries that are missing or differ.
+func (n *neighs) missing() iter.Seq[*rtnl.Message] {
+	return func(yield func(*rtnl.Message) bool) {
+		for _, want := range n.want {
+			if _, equal := n.has(want); !equal && !yield(link.AddNeigh(want, n.links.index(want.Link))) {
+				return
+			}
 		}
 	}
-	return batch
 }
 
 // removal deletes the entries on links that stay.

@@ -115,14 +115,14 @@ func TestNeighs(t *testing.T) {
 		},
 		want: []state.Neigh{{Link: "eth0", IP: ip, MAC: mac}, {Link: "eth0", IP: other, MAC: mac}},
 	}
-	if batch := n.batch(); len(batch) != 1 || !strings.Contains(requests(batch), "10.0.0.8") {
+	if batch := slices.Collect(n.missing()); len(batch) != 1 || !strings.Contains(requests(batch), "10.0.0.8") {
 		t.Errorf("one that was learned is written, one that is permanent is not: %s", requests(batch))
 	}
 	if d := differences(n); len(d) != 1 {
 		t.Errorf("differences: %v", d)
 	}
 	n.forget(7)
-	if batch := n.batch(); len(batch) != 2 {
+	if batch := slices.Collect(n.missing()); len(batch) != 2 {
 		t.Errorf("the kernel forgot both: %s", requests(batch))
 	}
 	stays := func(name string) (int, bool) { return 7, name != "eth0" }
@@ -142,7 +142,7 @@ func TestFDBs(t *testing.T) {
 			links: with(t), want: []state.FDB{tc.want},
 			found: map[string]map[state.MAC]link.FoundFDB{"eth0": {mac: {FDB: entry, Index: 7, Permanent: true}}},
 		}
-		if batch := f.batch(); len(batch) != tc.wrote || len(differences(f)) != tc.wrote {
+		if batch := slices.Collect(f.missing()); len(batch) != tc.wrote || len(differences(f)) != tc.wrote {
 			t.Errorf("%s where there is %s: %s", tc.want, entry, requests(batch))
 		}
 		var out state.Space

@@ -222,7 +222,11 @@ func (r *reader) readElements(t *table, s *lang.Set, named []lang.Element) error
 	if t.Shared && (len(named) == 0 || len(named) <= few && (!s.Interval || s.ConcatRanges())) {
 		return r.findElements(t, s, named)
 	}
-	var raw []rawElem
+	// As many as the plan has, most likely; an interval has two.
+	raw := make([]rawElem, 0, len(named))
+	if s.Interval && !s.ConcatRanges() {
+		raw = slices.Grow(raw, 2*len(named)+1)
+	}
 	b := r.wire.question(unix.NFT_MSG_GETSETELEM, t.Family, "list elements of "+s.Name)
 	b.String(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name)
 	b.String(unix.NFTA_SET_ELEM_LIST_SET, s.Name)

@@ -156,8 +156,8 @@ func decodeValue(v []byte) ([]byte, *lang.Verdict) {
 
 // joinRanges converts the kernel's elements: in an interval set beginnings and ends are separate, in no defined order.
 func joinRanges(s lang.Set, raw []rawElem) []lang.Element {
-	out := make([]lang.Element, 0, len(raw))
 	if !s.Interval || s.ConcatRanges() {
+		out := make([]lang.Element, 0, len(raw))
 		for _, r := range raw {
 			if r.KeyEnd == nil {
 				r.KeyEnd = r.Key
@@ -176,6 +176,7 @@ func joinRanges(s lang.Set, raw []rawElem) []lang.Element {
 		}
 		return 1
 	})
+	out := make([]lang.Element, 0, len(raw)/2+1)
 	for i, r := range raw {
 		if r.end {
 			continue

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"sync"
 	"sync/atomic"
 
@@ -83,6 +84,37 @@ func (s *Socket) Send(ctx context.Context, batch []*Message) error {
 		}
 	}
 	return s.batch(ctx, batch, nil)
+}
+
+// SendEach is Send for requests that are not in memory at once.
+func (s *Socket) SendEach(ctx context.Context, requests iter.Seq[*Message]) error {
+	var refused Refusals
+	part, sent := make([]*Message, 0, chunk), 0
+	send := func() error {
+		err := s.Send(ctx, part)
+		if some := Refusals(nil); errors.As(err, &some) {
+			for _, r := range some {
+				r.Index += sent
+			}
+			refused, err = append(refused, some...), nil
+		}
+		part, sent = part[:0], sent+len(part)
+		return err
+	}
+	for m := range requests {
+		if part = append(part, m); len(part) == chunk {
+			if err := send(); err != nil {
+				return err
+			}
+		}
+	}
+	if err := send(); err != nil {
+		return err
+	}
+	if len(refused) > 0 {
+		return refused
+	}
+	return nil
 }
 
 // Query sends read requests that have one answer each and calls f with the answers and their indexes in the batch. A

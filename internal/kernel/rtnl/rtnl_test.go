@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,6 +61,15 @@ func count(t *testing.T, s *Socket) int {
 // TestLongBatch sends many more requests than one write contains, every seventh of which is refused: the refusals have
 // their indexes and names, and all others were performed.
 func TestLongBatch(t *testing.T) {
+	for name, send := range map[string]func(*Socket, []*Message) error{
+		"a batch":          func(s *Socket, all []*Message) error { return s.Send(t.Context(), all) },
+		"as it is encoded": func(s *Socket, all []*Message) error { return s.SendEach(t.Context(), slices.Values(all)) },
+	} {
+		t.Run(name, func(t *testing.T) { sendLongBatch(t, send) })
+	}
+}
+
+func sendLongBatch(t *testing.T, send func(*Socket, []*Message) error) {
 	s := open(t)
 	const size = 1000
 	batch := make([]*Message, size)
@@ -71,7 +81,7 @@ func TestLongBatch(t *testing.T) {
 		}
 		batch[i] = address(n)
 	}
-	err := s.Send(t.Context(), batch)
+	err := send(s, batch)
 	var refused Refusals
 	if !errors.As(err, &refused) || !errors.Is(err, unix.ENODEV) {
 		t.Fatalf("refusals: %v", err)

@@ -52,13 +52,13 @@ func (f flannels) made(r state.Route) bool {
 		slices.ContainsFunc(f.networks, func(n netip.Prefix) bool { return n.Contains(r.Dst.Addr()) })
 }
 
-// takeOver deletes flannel's routes, once after a start: flannel does not run any more. Its neighbors and FDB entries
+// takeOver deletes flannel's routes among those that are left, once after a start: flannel does not run any more. Its neighbors and FDB entries
 // are deleted by sweep.
-func (r *Reconciler) takeOver(ctx context.Context, spaces kernel.Spaces, before state.Space, t mesh.Topology) error {
+func (r *Reconciler) takeOver(ctx context.Context, spaces kernel.Spaces, left []state.Route, t mesh.Topology) error {
 	if r.tookOver {
 		return nil
 	}
-	if !slices.ContainsFunc(before.Routes, func(route state.Route) bool { return route.Protocol != mesh.Protocol }) {
+	if len(left) == 0 {
 		r.tookOver = true
 		return nil
 	}
@@ -83,7 +83,7 @@ func (r *Reconciler) takeOver(ctx context.Context, spaces kernel.Spaces, before 
 		}
 	}
 	stale := state.Fragment{Owner: "mesh/flannel"}
-	for _, route := range before.Routes {
+	for _, route := range left {
 		if f.made(route) {
 			stale.Host.Routes = append(stale.Host.Routes, route)
 		}

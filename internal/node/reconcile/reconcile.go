@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -212,7 +213,7 @@ func (r *Reconciler) reconcile(ctx context.Context, c *model.Cluster, whole bool
 		}
 	}
 	r.expect.set(status.Topology)
-	before, err := r.cfg.Host.ReadMarked(ctx, marks(status.Topology))
+	stale, left, err := r.stale(ctx, status.Topology, known)
 	if err != nil {
 		return status, fmt.Errorf("objects of the mesh: %w", err)
 	}
@@ -221,17 +222,14 @@ func (r *Reconciler) reconcile(ctx context.Context, c *model.Cluster, whole bool
 		errs = append(errs, err)
 		status.Broken = errors.Join(status.Broken, err)
 	}
-	if !known {
-		before.Routes = slices.DeleteFunc(before.Routes, mesh.IsLearned)
-	}
-	errs = append(errs, r.sweep(ctx, spaces, before, status.Topology.LostFamilies))
+	errs = append(errs, r.sweep(ctx, spaces, stale))
 	if len(status.Topology.LostFamilies) > 0 {
 		return status, errors.Join(errs...)
 	}
 	if err := errors.Join(append(errs, r.sweepTables(ctx, spaces, status.Topology))...); err != nil {
 		return status, err
 	}
-	return status, r.takeOver(ctx, spaces, before, status.Topology)
+	return status, r.takeOver(ctx, spaces, left, status.Topology)
 }
 
 // plan plans the mesh: a pass of changes only the nodes that have changed, if possible.
@@ -254,20 +252,35 @@ func (r *Reconciler) plan(
 	return r.planned.Plan(c, cfg, answers)
 }
 
-// apply applies all fragments at once; if that fails, one after the other, so that a failure affects one peer only and
-// the status can name it.
+// halves yields the fragment of the node and one of all peers: in a large cluster reading and writing either needs much
+// memory.
+func halves(t mesh.Topology) iter.Seq[state.Fragment] {
+	return func(yield func(state.Fragment) bool) {
+		if !yield(t.Whole().Node) {
+			return
+		}
+		all := state.Fragment{Owner: "mesh"}
+		all.Host.Routes = make([]state.Route, 0, len(t.Peers))
+		for i := range t.Peers {
+			all.Merge(t.Peers[i].Fragment())
+		}
+		for _, f := range t.Learned {
+			all.Merge(f)
+		}
+		yield(all)
+	}
+}
+
+// apply applies the two halves; if that fails, all fragments one after the other, so that a failure affects one peer only
+// and the status can name it.
 func apply(ctx context.Context, spaces kernel.Spaces, status *Status) []error {
 	t := &status.Topology
-	all := state.Fragment{Owner: "mesh"}
-	all.Host.Routes = make([]state.Route, 0, len(t.Peers))
-	all.Merge(t.Whole().Node)
-	for i := range t.Peers {
-		all.Merge(t.Peers[i].Fragment())
+	var applyErr error
+	for f := range halves(*t) {
+		if applyErr == nil {
+			applyErr = spaces.Apply(ctx, f)
+		}
 	}
-	for _, f := range t.Learned {
-		all.Merge(f)
-	}
-	applyErr := spaces.Apply(ctx, all)
 	if status.inForce(); applyErr == nil {
 		return nil
 	}

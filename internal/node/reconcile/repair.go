@@ -7,7 +7,6 @@ import (
 
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/state"
 )
 
 // count reports external changes since the last pass. Nothing is counted when facts are new, or when the last pass
@@ -16,17 +15,17 @@ func (l *loop) count(ctx context.Context, now *model.Cluster) {
 	if l.cfg.Repaired == nil || !l.sameToMesh(now) {
 		return
 	}
-	all := state.Fragment{Owner: "mesh"}
-	for _, f := range l.Status().Topology.Fragments() {
-		all.Merge(f)
+	var things []string
+	for f := range halves(l.Status().Topology) {
+		differences, err := kernel.Spaces{Host: l.cfg.Host}.Diff(ctx, f)
+		if err != nil {
+			return // the pass reports the error
+		}
+		for _, d := range differences {
+			things = append(things, d.Want)
+		}
 	}
-	differences, err := kernel.Spaces{Host: l.cfg.Host}.Diff(ctx, all)
-	if err != nil || len(differences) == 0 {
-		return // the pass reports the error
+	if len(things) > 0 {
+		l.cfg.Repaired(things)
 	}
-	things := make([]string, 0, len(differences))
-	for _, d := range differences {
-		things = append(things, d.Want)
-	}
-	l.cfg.Repaired(things)
 }

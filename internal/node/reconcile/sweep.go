@@ -56,9 +56,9 @@ func (r *Reconciler) sweepTables(ctx context.Context, spaces kernel.Spaces, t me
 // mesh.
 func Clear(ctx context.Context, cfg Config) error {
 	r, spaces := New(cfg), kernel.Spaces{Host: cfg.Host}
-	before, err := cfg.Host.ReadMarked(ctx, marks(mesh.Topology{}))
+	stale, _, err := r.stale(ctx, mesh.Topology{}, true)
 	if err == nil {
-		err = errors.Join(r.sweep(ctx, spaces, before, nil), r.sweepTables(ctx, spaces, mesh.Topology{}))
+		err = errors.Join(r.sweep(ctx, spaces, stale), r.sweepTables(ctx, spaces, mesh.Topology{}))
 	}
 	if err == nil && cfg.StatusFile != "" {
 		if err = os.Remove(cfg.StatusFile); errors.Is(err, fs.ErrNotExist) {
@@ -77,16 +77,26 @@ func marks(t mesh.Topology) kernel.Marks {
 	return m
 }
 
-// sweep deletes objects that were of the mesh before the pass and are not expected: routes and tunnels of peers that
+// stale returns the objects that are of the mesh before the pass and are not expected: routes and tunnels of peers that
 // left, also while no agent ran. If the underlay of a family is missing, there is no plan for it, and none of its
-// objects is stale.
-func (r *Reconciler) sweep(ctx context.Context, spaces kernel.Spaces, before state.Space, lost []int) error {
-	stale := state.Fragment{Owner: "mesh/stale"}
+// objects is stale. Unless known, nor are learned routes. Routes of other programs are left to takeOver.
+func (r *Reconciler) stale(
+	ctx context.Context, t mesh.Topology, known bool,
+) (stale state.Fragment, left []state.Route, err error) {
+	stale.Owner = "mesh/stale"
+	before, err := r.cfg.Host.ReadMarked(ctx, marks(t))
+	if err != nil {
+		return stale, nil, err
+	}
+	lost := t.LostFamilies
 	held := func(p netip.Prefix) bool {
 		return slices.ContainsFunc(lost, func(family int) bool { return p.Addr().Is4() == (family == 4) })
 	}
 	for _, route := range before.Routes {
-		if !mesh.Owns(route) || held(route.Dst) {
+		if route.Protocol != mesh.Protocol && !r.tookOver {
+			left = append(left, route)
+		}
+		if !mesh.Owns(route) || held(route.Dst) || !known && mesh.IsLearned(route) {
 			continue
 		}
 		switch over := r.expect.unexpected(route); {
@@ -111,6 +121,11 @@ func (r *Reconciler) sweep(ctx context.Context, spaces kernel.Spaces, before sta
 			stale.Host.FDBs = append(stale.Host.FDBs, f)
 		}
 	}
+	return stale, left, nil
+}
+
+// sweep deletes stale objects.
+func (r *Reconciler) sweep(ctx context.Context, spaces kernel.Spaces, stale state.Fragment) error {
 	if stale.Host.Empty() {
 		return nil
 	}

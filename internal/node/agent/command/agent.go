@@ -25,9 +25,9 @@ const (
 	agentLimit   = 24 << 20 // bytes; a soft limit, above which the garbage collector runs more often
 	clusterLimit = 36 << 20 // the same for an agent in a Kubernetes cluster
 	// nodeLimit is added for each node beyond the first thousand: with a limit below the memory in use the garbage
-	// collector would run without end. A node has 2.2 KiB (TestHeapPerNode in node/reconcile), and whole passes
-	// need as much again.
-	nodeLimit    = 2 << 10
+	// collector would run without end. A node has 1.8 KiB (TestHeapPerNode in node/reconcile), and whole passes
+	// need as much again, of which clusterLimit has room for more than half (TestStartResident in node/agent).
+	nodeLimit    = 1 << 10
 	usualCluster = 1000
 	// podLimit is added for each pod that policies may select: twice its size.
 	podLimit = 3 << 9
