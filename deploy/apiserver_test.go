@@ -86,7 +86,7 @@ func (c *cluster) swapped(path, body string) string {
 	return string(b)
 }
 
-// ask makes a request with a token, and returns the code and the message.
+// ask makes a request with a token, and returns the code and the message. A token "admin as NAME" makes it as that user.
 func (c *cluster) ask(token, method, path, body string) (int, string) {
 	c.t.Helper()
 	switch method {
@@ -99,7 +99,11 @@ func (c *cluster) ask(token, method, path, body string) (int, string) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	token, user, other := strings.Cut(token, " as ")
 	r.Header.Set("Authorization", "Bearer "+token)
+	if other {
+		r.Header.Set("Impersonate-User", user)
+	}
 	r.Header.Set("Content-Type", "application/json")
 	if method == http.MethodPatch {
 		r.Header.Set("Content-Type", "application/merge-patch+json")

@@ -55,7 +55,7 @@ type Manifest struct {
 
 // templates are the templates in the order in which their objects are applied.
 func templates() []string {
-	return []string{"rbac", "admission", "config", "daemonset", "tunnels", "bgp", "controller", "clean", "weft-direct", "monitoring"}
+	return []string{"rbac", "admission", "tiers", "config", "daemonset", "tunnels", "bgp", "controller", "clean", "weft-direct", "monitoring"}
 }
 
 // Render returns the manifests for values that differ from the defaults, for a namespace. The error is that of the schema
