@@ -20,7 +20,7 @@ services:
     labels: {app: web}
     ports: ["8080:80"]
     networks:
-      back: {ipv4_address: 10.77.1.7, aliases: [server]}
+      back: {ipv4_address: 10.77.1.7, ipv6_address: "fd77::7", aliases: [server]}
   client:
     image: weft-test
     command: ["/bin/sleep", "100000"]
@@ -28,10 +28,11 @@ services:
 networks:
   back:
     driver: weft
-    driver_opts: {pool: green, mtu: "1300"}
+    driver_opts: {pool: "green,six", mtu: "1300"}
+    enable_ipv6: true
     ipam:
       driver: weft
-      config: [{subnet: 10.77.0.0/20}]
+      config: [{subnet: 10.77.0.0/20}, {subnet: "fd77::/112"}]
 `
 
 // compose runs a command of docker-compose on the project.
@@ -50,7 +51,7 @@ func (h *host) compose(args ...string) {
 // TestCompose: the services of a Compose file reach each other by name and alias and have the addresses, options and
 // ports of the file, on all nodes; down leaves nothing.
 func TestCompose(t *testing.T) {
-	c := newCluster(t, 2, withCompose)
+	c := newCluster(t, 2, withCompose, withIPv6)
 	one, two := c.nodes[0], c.nodes[1]
 	if err := os.WriteFile(one.path("compose.yaml"), []byte(composeFile), 0o600); err != nil {
 		t.Fatal(err)
@@ -74,14 +75,17 @@ func TestCompose(t *testing.T) {
 		return err
 	})
 	two.answers("web", "192.168.77.1:8080")
-	two.network("pods")
+	two.network("pods", "--ipv6")
 	two.run("far", "--network", "pods")
 	two.reaches("far", "10.77.1.7")
+	two.reaches("far", "fd77::7")
 	if link := one.docker("exec", client, "ip", "link", "show", "eth0"); !strings.Contains(link, "mtu 1300") {
 		t.Errorf("the network's MTU is not 1300: %s", link)
 	}
 	one.compose("restart", "-t", "0", "web")
 	two.answers("web", "192.168.77.1:8080")
+	two.answers("web", "[fd18::1]:8080")
+	two.reaches("far", "fd77::7")
 	one.compose("down", "-t", "0")
 	two.docker("rm", "-f", "far")
 	for _, h := range c.nodes {
