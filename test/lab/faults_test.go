@@ -263,16 +263,20 @@ func (f fault) loses(r packettrace.Report) bool {
 	return (f.lost == "") == (r.State == packettrace.Arrived) && slices.Contains(strings.Split(f.lost, "|"), r.Where)
 }
 
+// blames reports whether a trace names the object that is to blame.
+func (f fault) blames(r packettrace.Report) bool {
+	return f.lost == "" || strings.Contains(r.Object, f.object) || slices.ContainsFunc(r.Faults, f.is)
+}
+
 // traced traces a packet, and again if the agent has just repaired what other programs fight for.
 func (f fault) traced(t *testing.T, dir, from, to string, others ...fault) packettrace.Report {
 	t.Helper()
 	fight := slices.ContainsFunc(append(others, f), func(f fault) bool { return f.fight != "" })
 	var r packettrace.Report
-	for range 5 {
-		if r, _ = traced(t, dir, from, to); f.loses(r) || !fight {
-			break
-		}
-	}
+	sometime(time.Minute, func() bool {
+		r, _ = traced(t, dir, from, to)
+		return !fight || f.loses(r) && (len(others) > 0 || f.blames(r))
+	})
 	return r
 }
 
@@ -284,7 +288,7 @@ func (f fault) verifyTrace(t *testing.T, dir, from, to string) {
 	if !f.loses(r) {
 		t.Errorf("trace: %s at %q, want %q: %s", r.State, r.Where, f.lost, r.Cause)
 	}
-	if f.lost != "" && !strings.Contains(r.Object, f.object) && !slices.ContainsFunc(r.Faults, f.is) {
+	if !f.blames(r) {
 		t.Errorf("trace blames %q and %+v", r.Object, r.Faults)
 	}
 }
