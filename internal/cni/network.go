@@ -102,6 +102,19 @@ func ParsePlugin(b []byte) (model.Network, *model.Result, error) {
 	return n, prev, bad
 }
 
+// PrevResult returns the previous result in a plugin's configuration, nil if it has none.
+func PrevResult(b []byte) (*model.Result, error) {
+	o, err := parseObject(networkNoun, b)
+	if err != nil {
+		return nil, err
+	}
+	n, err := listKeys(o)
+	if err != nil {
+		return nil, err
+	}
+	return prevResult(o, n.CNIVersion)
+}
+
 // prevResult parses the previous result; one without a version has the configuration's.
 func prevResult(o object, version string) (*model.Result, error) {
 	raw, ok := o["prevResult"]
@@ -116,12 +129,11 @@ func prevResult(o object, version string) (*model.Result, error) {
 		if err := r.set("cniVersion", version); err != nil {
 			return nil, err
 		}
+		if raw, err = r.raw(); err != nil {
+			return nil, err
+		}
 	}
-	text, err := r.raw()
-	if err != nil {
-		return nil, err
-	}
-	result, err := ParseResult(text)
+	result, err := ParseResult(raw)
 	if err != nil {
 		return nil, model.Errorf(model.CodeDecode, "", "prevResult: %w", err)
 	}

@@ -4,6 +4,7 @@ package cni
 
 import (
 	"encoding/json"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -125,6 +126,9 @@ func TestParsePluginAndBack(t *testing.T) {
 		if _, _, err := ParsePlugin([]byte(bad)); code(err) != model.CodeDecode {
 			t.Errorf("%s: %v", bad, err)
 		}
+		if _, err := PrevResult([]byte(bad)); code(err) != model.CodeDecode {
+			t.Errorf("prevResult of %s: %v", bad, err)
+		}
 	}
 }
 
@@ -152,8 +156,12 @@ func FuzzParseNetwork(f *testing.F) {
 		} else if code(err) == 0 {
 			t.Fatalf("error without a code: %v", err)
 		}
-		if _, _, err := ParsePlugin([]byte(s)); err != nil && code(err) == 0 {
+		_, prev, err := ParsePlugin([]byte(s))
+		if err != nil && code(err) == 0 {
 			t.Fatalf("ParsePlugin: error without a code: %v", err)
+		}
+		if same, bad := PrevResult([]byte(s)); err == nil && (bad != nil || !reflect.DeepEqual(same, prev)) {
+			t.Fatalf("PrevResult: %+v, %v, of ParsePlugin: %+v", same, bad, prev)
 		}
 		Examine([]byte(s), nil, nil)
 	})

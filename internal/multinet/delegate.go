@@ -89,7 +89,7 @@ func outerOf(call cni.Call) (*model.Result, error) {
 	if call.Command == cni.GC || call.Command == cni.Status || !bytes.Contains(call.Conf, []byte(`"prevResult"`)) {
 		return nil, nil
 	}
-	_, prev, err := cni.ParsePlugin(call.Conf)
+	prev, err := cni.PrevResult(call.Conf)
 	if call.Command == cni.Del {
 		return prev, nil // continue without it
 	}
