@@ -131,6 +131,28 @@ func TestFlushConntrack(t *testing.T) {
 	}
 }
 
+// The flows of many containers of both families are flushed at once, and nothing else.
+func TestFlushTranslated(t *testing.T) {
+	ns := tracked(t)
+	flows := []state.Flow{
+		{ReplySrc: netip.MustParseAddr("10.1.0.5")}, {IPv6: true, ReplySrc: netip.MustParseAddr("fd00:1::5")},
+	}
+	for i := range 2 * maxFilteredFlushes {
+		flows = append(flows, state.Flow{ReplySrc: netip.AddrFrom4([4]byte{10, 2, 0, byte(i)})})
+	}
+	flows = append(flows, state.Flow{ReplySrc: netip.MustParseAddr("10.1.0.6")})
+	var k Conntrack
+	if err := k.FlushTranslated(ns, flows); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Close(); err != nil {
+		t.Error(err)
+	}
+	if got, want := left(t, ns), "tcp 203.0.113.1 443, udp 192.0.2.9 53, udp 2001:db8::1 53"; got != want {
+		t.Errorf("left: %s\nwant: %s", got, want)
+	}
+}
+
 func FuzzConnection(f *testing.F) {
 	var r request
 	r.filter(state.Flow{
