@@ -54,8 +54,8 @@ func (r *Reaper) Kick() {
 	r.ask()
 }
 
-// Flush has the conntrack entries of flows deleted with the links that wait: for each flow the kernel walks its table,
-// which would take a caller as long as the rest of a DEL on a large node. Kick or Wait must follow.
+// Flush has the conntrack entries of flows deleted with the links that wait: for each flow the kernel walks its whole
+// table, and a DEL need not wait for it. Kick or Wait must follow.
 func (r *Reaper) Flush(flows []state.Flow) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
