@@ -167,10 +167,13 @@ func startHerd(t *testing.T, conf string, n int) *herd {
 	var running sync.WaitGroup
 	h := &herd{t: t, end: func() { cancel(); running.Wait() }}
 	t.Cleanup(h.end)
-	begin := time.Now()
+	begin, shared := time.Now(), kube.NewShared() // each would have all objects
 	for i := range n {
+		if i >= starting {
+			h.awaitAgent(i-starting, "the cluster", func(a *simulated) bool { return a.synced.Load() > 0 })
+		}
 		s, err := kube.Open(kube.Config{
-			Access: kube.Access{Kubeconfig: conf, Getenv: os.Getenv}, Node: agentName(i), Pools: true,
+			Access: kube.Access{Kubeconfig: conf, Getenv: os.Getenv}, Node: agentName(i), Pools: true, Shared: shared,
 			Agent: userAgent, Log: slog.New(slog.DiscardHandler), Now: time.Now, After: time.After,
 		})
 		if err != nil {
@@ -191,19 +194,27 @@ func startHerd(t *testing.T, conf string, n int) *herd {
 	return h
 }
 
+// starting is how many agents may start at a time: each begins with a connection for each of its watches, of which one
+// stays, and the relay has two ends of each.
+const starting = 200
+
 // startPace is the time between the starts of two agents, patience how long one may take to learn something.
-const startPace, patience = 5 * time.Millisecond, 15 * time.Minute
+const startPace, patience = 5 * time.Millisecond, time.Hour
 
 // until waits until all agents know something.
 func (h *herd) until(what string, ok func(*simulated) bool) {
 	h.t.Helper()
-	limit := time.Now().Add(patience)
-	for i, a := range h.agents {
-		for !ok(a) {
-			if time.Now().After(limit) {
-				h.t.Fatalf("agent %d does not know %s", i, what)
-			}
-			time.Sleep(10 * time.Millisecond)
+	for i := range h.agents {
+		h.awaitAgent(i, what, ok)
+	}
+}
+
+// awaitAgent waits until one agent knows something.
+func (h *herd) awaitAgent(i int, what string, ok func(*simulated) bool) {
+	h.t.Helper()
+	for limit := time.Now().Add(patience); !ok(h.agents[i]); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(limit) {
+			h.t.Fatalf("agent %d does not know %s", i, what)
 		}
 	}
 }
@@ -266,8 +277,19 @@ func TestManyAgents(t *testing.T) {
 	})
 	controllerResident(t, c, min(20*time.Second, quiet))
 	r := newRelay(t, c)
-	h := startHerd(t, c.Kubeconfig(r.url, ""), agents)
 	per := func(n int64) float64 { return float64(n) / float64(agents) }
+	var server, own time.Duration
+	// spent prints where the processor time since the last call went.
+	spent := func(what string) {
+		is, our := cpuTime(t, c.PID()), cpuTime(t, os.Getpid())
+		t.Logf("%s: %s of processor time in the API server, %s in the agents and the relay: %.1f and %.1f µs for each agent and object",
+			what, (is - server).Round(time.Millisecond), (our - own).Round(time.Millisecond),
+			per((is-server).Microseconds())/2/float64(agents), per((our-own).Microseconds())/2/float64(agents))
+		server, own = is, our
+	}
+	spent("preparation")
+	h := startHerd(t, c.Kubeconfig(r.url, ""), agents)
+	spent("start")
 	t.Logf("%.1f KiB from the server per agent until then", per(r.received.Load())/1024)
 
 	began, received := time.Now(), r.received.Load()
@@ -285,6 +307,7 @@ func TestManyAgents(t *testing.T) {
 		per(int64(idle))/quiet.Minutes(), per(r.received.Load()-received)/quiet.Minutes())
 	t.Logf("resident: API server %.0f MiB, these agents %.0f MiB", mib(resident(t, c.PID())), mib(resident(t, os.Getpid())))
 
+	spent("idle")
 	received = r.received.Load()
 	began = time.Now()
 	const changes = 5
@@ -294,6 +317,7 @@ func TestManyAgents(t *testing.T) {
 	t.Logf("a node that joins: %.0f bytes from the server per agent; all know it after %s (mean of %d)",
 		per(r.received.Load()-received)/changes, (time.Since(began) / changes).Round(time.Millisecond), changes)
 
+	spent("joins")
 	c.Stop()
 	stopped := time.Now()
 	time.Sleep(8 * time.Second) // long enough for the longest delay between attempts of few agents
@@ -302,6 +326,9 @@ func TestManyAgents(t *testing.T) {
 	t.Logf("the server is ready again %s after the SIGKILL", time.Since(stopped).Round(time.Second))
 	h.learn(c, "late", agents+changes)
 	t.Logf("all agents know a node that joined then %s after the SIGKILL", time.Since(stopped).Round(time.Second))
+	t.Logf("resident: API server %.0f MiB, these agents %.0f MiB", mib(resident(t, c.PID())), mib(resident(t, os.Getpid())))
+	server = 0 // another process
+	spent("restart")
 	back := r.since(stopped, func(r *relay) []time.Time { return r.accepted })
 	t.Logf("%d attempts of %d agents while the server was away for 8 s", len(tried), agents)
 	// At first each of the six watches of an agent tries, then one of them. All share one connection when the server is

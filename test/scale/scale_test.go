@@ -162,16 +162,19 @@ func (c *cluster) churnPods() {
 }
 
 // cpu returns the agent's user and system time.
-func (c *cluster) cpu() time.Duration {
-	c.t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.agent.Process.Pid))
+func (c *cluster) cpu() time.Duration { return cpuTime(c.t, c.agent.Process.Pid) }
+
+// cpuTime returns a process's user and system time.
+func cpuTime(t testing.TB, pid int) time.Duration {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		c.t.Fatal(err)
+		t.Fatal(err)
 	}
 	f := strings.Fields(string(text[bytes.LastIndexByte(text, ')'):]))
 	var user, system int
 	if _, err := fmt.Sscan(f[12]+" "+f[13], &user, &system); err != nil {
-		c.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return time.Duration(user+system) * 10 * time.Millisecond
 }

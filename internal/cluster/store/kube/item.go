@@ -68,7 +68,7 @@ func newItem(kind store.Kind, raw []byte, keep reduce) (*item, error) {
 }
 
 // newItems decodes a list.
-func newItems(kind store.Kind, raw []byte, keep reduce) (*items, error) {
+func newItems(kind store.Kind, raw []byte, keep reduce, shared *Shared) (*items, error) {
 	var list struct {
 		Metadata metav1.ListMeta   `json:"metadata"`
 		Items    []json.RawMessage `json:"items"`
@@ -78,7 +78,7 @@ func newItems(kind store.Kind, raw []byte, keep reduce) (*items, error) {
 	}
 	out := &items{ListMeta: list.Metadata, Items: make([]item, 0, len(list.Items))}
 	for _, one := range list.Items {
-		i, err := newItem(kind, withKind(kind, one), keep)
+		i, err := shared.newItem(kind, withKind(kind, one), keep)
 		if err != nil {
 			return nil, err
 		}
@@ -106,6 +106,8 @@ type frames struct {
 	body io.ReadCloser
 	dec  *json.Decoder
 	keep reduce
+	// shared, which may be nil, decodes objects.
+	shared *Shared
 }
 
 // Decode reads the next event.
@@ -124,7 +126,7 @@ func (f *frames) Decode() (watch.EventType, runtime.Object, error) {
 	}
 	switch frame.Type {
 	case watch.Added, watch.Modified, watch.Deleted:
-		i, err := newItem(f.kind, frame.Object, f.keep)
+		i, err := f.shared.newItem(f.kind, frame.Object, f.keep)
 		return frame.Type, i, err
 	case watch.Bookmark:
 		i, err := newItem(f.kind, frame.Object, func([]byte) (store.Object, error) { return store.Object{}, nil })

@@ -34,7 +34,7 @@ func (o objects) List(ctx context.Context, kind store.Kind) ([]store.Object, err
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", kind.Resource, err)
 	}
-	list, err := newItems(kind, raw, versioned)
+	list, err := newItems(kind, raw, versioned, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func (o objects) Each(ctx context.Context, kind store.Kind, visit func(store.Obj
 		if err != nil {
 			return fmt.Errorf("%s: %w", kind.Resource, err)
 		}
-		list, err := newItems(kind, raw, versioned)
+		list, err := newItems(kind, raw, versioned, nil)
 		if err != nil {
 			return err
 		}

@@ -27,6 +27,8 @@ type Config struct {
 	// Flannel is the prefix of flannel's annotations of nodes, which are kept under their default names; empty: none are
 	// kept.
 	Flannel string
+	// Shared, which may be nil, decodes the objects of facts for several stores of one process.
+	Shared *Shared
 	// Agent is the client's user agent. Component is the source of events; empty means weft.
 	Agent, Component string
 	Log              *slog.Logger
@@ -65,6 +67,10 @@ func Open(cfg Config) (*Store, error) {
 			// There may be ten thousand nodes: Watch's receiver has them.
 			sh.hashesOnly, sh.hashes, sh.early = true, map[string]uint64{}, true
 			sh.archive = newArchive(cfg.Dir, cfg.Node, kind.Resource)
+			continue
+		}
+		if cfg.Shared != nil {
+			sh.hashesOnly, sh.hashes = true, map[string]uint64{}
 			continue
 		}
 		s.restore(sh)

@@ -160,7 +160,7 @@ func (f *source) list(ctx context.Context, o metav1.ListOptions) (runtime.Object
 	f.s.outage.note(f.kind, err)
 	if err == nil {
 		f.missingCount = 0
-		return newItems(f.kind, raw, f.keep)
+		return newItems(f.kind, raw, f.keep, f.s.cfg.Shared)
 	}
 	if apierrors.IsNotFound(err) {
 		f.handleMissing(ctx)
@@ -180,7 +180,7 @@ func hasResponded(ctx context.Context, err error) bool {
 // missingDelay returns the delay before a missing kind is retried. Policies must be enforced soon after their CRD is
 // installed, but thousands of nodes must not poll too often.
 func (f *source) missingDelay() time.Duration {
-	if !f.cache.hashesOnly {
+	if f.s.cache(f.kind) == f.cache { // of facts
 		return missingRetry
 	}
 	nodes := time.Duration(f.s.cache(store.Nodes()).count())
@@ -217,8 +217,9 @@ func (f *source) watch(ctx context.Context, o metav1.ListOptions) (watch.Interfa
 		}
 		if err == nil {
 			reporter := apierrors.NewClientErrorReporter(http.StatusInternalServerError, http.MethodGet, "ClientWatchDecoding")
-			return watch.NewStreamWatcherWithLogger(logr.Discard(), &frames{f.kind, body, json.NewDecoder(body), f.keep},
-				reporter), nil
+			return watch.NewStreamWatcherWithLogger(logr.Discard(), &frames{
+				f.kind, body, json.NewDecoder(body), f.keep, f.s.cfg.Shared,
+			}, reporter), nil
 		}
 		f.cache.useRestored()
 		if hasResponded(ctx, err) {
