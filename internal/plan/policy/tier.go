@@ -25,7 +25,7 @@ type tier struct {
 // Orders of the tiers that Calico has by default. Kubernetes' policies have their places among them.
 const (
 	adminOrder         = 1000
-	defaultOrder       = 1_000_000
+	defaultOrder       = 1_000_000 // of the tier default, and of those whose object has no order
 	baselineOrder      = 10_000_000
 	networkPolicyOrder = 1000 // of NetworkPolicies in the tier default
 )
@@ -76,7 +76,10 @@ func (ts tiers) named(name model.PolicyTier) tier {
 
 // setTier sets a tier, and reports whether that changed anything. What Kubernetes' policies isolate stays isolated.
 func (c *cluster) setTier(in model.Tier) bool {
-	t := tier{name: in.Name, order: orderOf(in.Order), pass: in.Pass && in.Name != model.TierDefault}
+	t := tier{name: in.Name, order: defaultOrder, pass: in.Pass && in.Name != model.TierDefault}
+	if in.Order != nil {
+		t.order = *in.Order
+	}
 	if was, is := c.tiers[in.Name]; is && was == t {
 		return false
 	}
@@ -95,7 +98,7 @@ func (c *cluster) delTier(name model.PolicyTier) bool {
 	return true
 }
 
-// orderOf returns an order; nil is the last.
+// orderOf returns the order of a policy; nil is the last.
 func orderOf(order *float64) float64 {
 	if order == nil {
 		return math.Inf(1)

@@ -161,7 +161,7 @@ func (w World) failsafe(way string, p Packet) bool {
 
 // tierOf returns a tier's order, and whether it denies at its end.
 func (w World) tierOf(name string) (order float64, deny bool) {
-	order, deny = math.MaxFloat64, true // missing: after those without an order
+	order, deny = math.MaxFloat64, true // missing: after all others
 	for known, at := range map[string]float64{"kube-admin": 1000, "default": 1e6, "kube-baseline": 1e7} {
 		if name == known {
 			order, deny = at, name == "default"
@@ -169,7 +169,7 @@ func (w World) tierOf(name string) (order float64, deny bool) {
 	}
 	for _, o := range w.Calico.Tiers {
 		if o.Name == name {
-			if deny, order = o.Spec.DefaultAction != "Pass" || name == "default", 1e300; o.Spec.Order != nil {
+			if deny, order = o.Spec.DefaultAction != "Pass" || name == "default", 1e6; o.Spec.Order != nil {
 				order = *o.Spec.Order
 			}
 		}
