@@ -43,13 +43,15 @@ func TestOracle(t *testing.T) {
 		"dual iptables-nft":    dualStack(map[string]string{"FELIX_IPTABLESBACKEND": "nft"}),
 		"dual iptables-legacy": dualStack(map[string]string{"FELIX_IPTABLESBACKEND": "legacy"}),
 		"dual nft":             dualStack(map[string]string{"FELIX_NFTABLESMODE": "Enabled"}),
+		"ipv6 iptables-nft":    ipv6Only(map[string]string{"FELIX_IPTABLESBACKEND": "nft"}),
+		"ipv6 nft":             ipv6Only(map[string]string{"FELIX_NFTABLESMODE": "Enabled"}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := newOracle(t, conf)
 			compared, allowed := 0, 0
 			for i := range worlds {
 				s := seed + uint64(i)
-				all, some := o.compare(s, cloned(t, newWorld(s, s%2 == 1, o.felix.nodes[0].dual)))
+				all, some := o.compare(s, cloned(t, newWorld(s, s%2 == 1, o.felix.nodes[0].families)))
 				compared, allowed = compared+all, allowed+some
 			}
 			t.Logf("seeds %d to %d: %d connections compared, of which %d are allowed", seed, seed+uint64(worlds)-1, compared, allowed)
@@ -63,6 +65,16 @@ func dualStack(conf map[string]string) map[string]string {
 	maps.Copy(out, map[string]string{
 		"FELIX_IPV6SUPPORT": "true", "IP6": "autodetect", "CALICO_IPV6POOL_CIDR": "fd10:244::/64", "CALICO_IPV6POOL_VXLAN": "Always",
 		"CALICO_IPV6POOL_NAT_OUTGOING": "true", // or what a node answers has another address
+	})
+	return out
+}
+
+// ipv6Only returns a configuration of Felix with pods of IPv6 only. Nodes reach the API server by IPv4.
+func ipv6Only(conf map[string]string) map[string]string {
+	out := maps.Clone(conf)
+	maps.Copy(out, map[string]string{
+		"FELIX_IPV6SUPPORT": "true", "IP": "none", "IP6": "autodetect", "CALICO_ROUTER_ID": "hash",
+		"NO_DEFAULT_POOLS": "true", "CALICO_IPV4POOL_CIDR": "",
 	})
 	return out
 }
@@ -184,9 +196,12 @@ func (a *arena) populate() {
 				"serviceAccountName": p.account, "containers": []fields{{"name": "c", "image": "i", "ports": p.ports}},
 			},
 		}, p.n.network(), programs...)
-		ip(a.t, a.hub, "route add "+pod.addr.String()+"/32 via "+p.n.addr) // from outside to pods
-		if p.n.dual {
-			ip(a.t, a.hub, "route add "+pod.all[1].String()+"/128 via "+p.n.addr6)
+		for _, addr := range pod.all { // from outside to pods
+			via := p.n.addr
+			if addr.Is6() {
+				via = p.n.addr6
+			}
+			ip(a.t, a.hub, "route add "+addr.String()+" via "+via)
 		}
 		if p.labels["canary"] == nil {
 			hosts = append(hosts, pod.host())
@@ -198,24 +213,31 @@ func (a *arena) populate() {
 	}
 	for i := range hosts {
 		h := &hosts[i]
-		a.names[h.name] = h.addr
-		h.more = []string{echo}
-		if a.nodes[0].dual {
+		if a.nodes[0].families == ipv6 {
+			h.addr = netip.Addr{}
+		} else {
+			a.names[h.name] = h.addr
+			h.more = []string{echo}
+		}
+		if a.nodes[0].families == ipv4 {
+			h.addr6 = netip.Addr{}
+		} else {
 			a.names[h.name+".6"] = h.addr6
 			h.more = append(h.more, matrixPorts6()...)
-		} else {
-			h.addr6 = netip.Addr{}
 		}
 	}
 	for _, s := range []struct{ node, pod string }{{n1.name, "db"}, {n2.name, "far"}} {
 		h := &hosts[slices.IndexFunc(hosts, func(h host) bool { return h.name == s.node })]
-		h.more = append(h.more, "tcp/"+nodePort)
-		translate := "meta nfproto ipv4 tcp dport " + nodePort + " dnat ip to " + a.names[s.pod].String() + ":5000"
-		if a.nodes[0].dual {
-			h.more = append(h.more, "tcp6/"+nodePort)
-			translate += "; meta nfproto ipv6 tcp dport " + nodePort + " dnat ip6 to [" + a.names[s.pod+".6"].String() + "]:5000"
+		translate := ""
+		if a.nodes[0].families != ipv6 {
+			h.more = append(h.more, "tcp/"+nodePort)
+			translate = "meta nfproto ipv4 tcp dport " + nodePort + " dnat ip to " + a.names[s.pod].String() + ":5000; "
 		}
-		nettest.Run(a.t, h.ns, "nft", "table inet nodeport { chain prerouting { type nat hook prerouting priority dstnat; "+translate+"; }; }")
+		if a.nodes[0].families != ipv4 {
+			h.more = append(h.more, "tcp6/"+nodePort)
+			translate += "meta nfproto ipv6 tcp dport " + nodePort + " dnat ip6 to [" + a.names[s.pod+".6"].String() + "]:5000; "
+		}
+		nettest.Run(a.t, h.ns, "nft", "table inet nodeport { chain prerouting { type nat hook prerouting priority dstnat; "+translate+"}; }")
 	}
 	a.matrix = serveMatrix(a.t, hosts)
 	a.keepNeighbors()
@@ -229,8 +251,10 @@ func (a *arena) populate() {
 	} {
 		var endpoints, endpoints6 []fields
 		for _, name := range s.pods {
-			endpoints = append(endpoints, fields{"addresses": []string{a.names[name].String()}})
-			if a.nodes[0].dual {
+			if a.nodes[0].families != ipv6 {
+				endpoints = append(endpoints, fields{"addresses": []string{a.names[name].String()}})
+			}
+			if a.nodes[0].families != ipv4 {
 				endpoints6 = append(endpoints6, fields{"addresses": []string{a.names[name+".6"].String()}})
 			}
 		}

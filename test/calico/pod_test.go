@@ -105,8 +105,8 @@ func (n *node) installCalicoConfig() {
 	n.c.t.Helper()
 	text := fmt.Sprintf(
 		`{"name":"k8s-pod-network","cniVersion":"0.3.1","plugins":[{"type":"calico","log_level":"warning","log_file_path":%q,"datastore_type":"kubernetes",
-		"nodename":%q,"mtu":1450,"ipam_lock_file":%q,"ipam":{"type":"calico-ipam","assign_ipv6":"%t"},"policy":{"type":"k8s"},"kubernetes":{"kubeconfig":%q}}]}`,
-		filepath.Join(n.dir, "cni.log"), n.name, filepath.Join(n.dir, "ipam.lock"), n.dual, n.c.Kubeconfig(n.c.URL, ""))
+		"nodename":%q,"mtu":1450,"ipam_lock_file":%q,"ipam":{"type":"calico-ipam","assign_ipv4":"%t","assign_ipv6":"%t"},"policy":{"type":"k8s"},"kubernetes":{"kubeconfig":%q}}]}`,
+		filepath.Join(n.dir, "cni.log"), n.name, filepath.Join(n.dir, "ipam.lock"), n.families != ipv6, n.families != ipv4, n.c.Kubeconfig(n.c.URL, ""))
 	err := os.MkdirAll(n.confDir(), 0o755)
 	if err == nil {
 		err = os.WriteFile(filepath.Join(n.confDir(), "10-calico.conflist"), []byte(text), 0o600)
@@ -149,7 +149,7 @@ func (p *pod) addOnce() error {
 		}
 		slices.SortFunc(p.all, netip.Addr.Compare)
 		p.addr = p.all[0]
-		if (len(p.all) == 2) != p.n.dual {
+		if (len(p.all) == 2) != (p.n.families == dual) || p.addr.Is6() != (p.n.families == ipv6) {
 			return fmt.Errorf("the pod has the addresses %s", p.all)
 		}
 		return nil

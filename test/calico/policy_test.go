@@ -159,7 +159,7 @@ func (c *cluster) path(o fields) string {
 	plural := map[string]string{
 		"Tier": "tiers", "GlobalNetworkPolicy": "globalnetworkpolicies", "NetworkPolicy": "networkpolicies",
 		"GlobalNetworkSet": "globalnetworksets", "NetworkSet": "networksets", "HostEndpoint": "hostendpoints",
-		"FelixConfiguration": "felixconfigurations",
+		"FelixConfiguration": "felixconfigurations", "IPPool": "ippools",
 	}[o["kind"].(string)]
 	meta := o["metadata"].(fields)
 	if of, ok := meta["namespace"].(string); ok {

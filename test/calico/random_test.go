@@ -17,13 +17,13 @@ type generator struct {
 	*rand.Rand
 	// hosts: draw host endpoints, and policies of all kinds for them.
 	hosts bool
-	// dual: the cluster has both families.
-	dual bool
+	// families are those of the cluster.
+	families families
 }
 
 // newWorld returns the objects of a seed.
-func newWorld(seed uint64, hosts, dual bool) []fields {
-	g := generator{rand.New(rand.NewPCG(seed, 0)), hosts, dual}
+func newWorld(seed uint64, hosts bool, families families) []fields {
+	g := generator{rand.New(rand.NewPCG(seed, 0)), hosts, families}
 	var out []fields
 	tiers := []string{"default"}
 	for _, name := range []string{"alpha", "beta"} {
@@ -80,12 +80,23 @@ func (g generator) tier() fields {
 }
 
 // six draws whether prefixes are of IPv6.
-func (g generator) six() bool { return g.one(map[bool]int{true: 3, false: 12}[g.dual]) }
+func (g generator) six() bool {
+	switch g.families {
+	case ipv6:
+		return !g.one(12)
+	case dual:
+		return g.one(3)
+	}
+	return g.one(12)
+}
 
 // nets returns prefixes of one family. Those that a rule must not match do not have all addresses.
 func (g generator) nets(six, negated bool) []string {
-	if six && !g.dual {
+	if six && g.families == ipv4 {
 		return []string{"fd00::/8"}
+	}
+	if !six && g.families == ipv6 {
+		return []string{"10.0.0.0/8"}
 	}
 	var out []string
 	for range 1 + g.IntN(2) {
@@ -159,8 +170,11 @@ func (g generator) hostEndpoint(name string) fields {
 
 // addresses returns some of a node's.
 func (g generator) addresses(node string) []string {
-	if !g.dual {
+	switch g.families {
+	case ipv4:
 		return []string{"@" + node}
+	case ipv6:
+		return []string{"@" + node + ".6"}
 	}
 	return pick(g, []string{"@" + node}, []string{"@" + node, "@" + node + ".6"}, []string{"@" + node + ".6"})
 }
@@ -239,12 +253,16 @@ func (g generator) rule(in string, egress bool) fields {
 	case 4:
 		protocol = "ICMP"
 		types := []fields{{"type": 8}, {"type": 8, "code": 0}, {"type": 3, "code": 1}}
-		if g.dual && g.one(2) {
+		if g.families == dual && g.one(2) || g.families == ipv6 && !g.one(6) {
 			protocol = "ICMPv6"
 			types = []fields{{"type": 128}, {"type": 128, "code": 0}, {"type": 1, "code": 4}}
 		}
 		if g.one(2) {
-			r[pick(g, "icmp", "notICMP")] = pick(g, types...)
+			field := pick(g, "icmp", "notICMP")
+			r[field] = pick(g, types...)
+			if field == "notICMP" { // Felix panics with nftables: its rule "type != 8 code != 0" is no rule of nft
+				delete(r[field].(fields), "code")
+			}
 		}
 	case 5:
 		r["notProtocol"] = pick[any](g, "TCP", "UDP", "ICMP", 132)
@@ -253,7 +271,7 @@ func (g generator) rule(in string, egress bool) fields {
 		r["protocol"] = protocol
 	}
 	six := g.six()
-	if icmp := fmt.Sprint(r["protocol"], r["notProtocol"]); g.one(map[bool]int{true: 4, false: 12}[g.dual]) && !strings.Contains(icmp, "ICMP") {
+	if icmp := fmt.Sprint(r["protocol"], r["notProtocol"]); g.one(map[bool]int{true: 4, false: 12}[g.families == dual]) && !strings.Contains(icmp, "ICMP") {
 		r["ipVersion"] = map[bool]int{true: 6, false: 4}[six]
 	}
 	service := false
@@ -336,7 +354,7 @@ func (g generator) kubernetes(name string) fields {
 			case 2:
 				out = append(out, fields{"namespaceSelector": fields{"matchLabels": fields{"team": pick(g, "red", "blue")}}})
 			case 3:
-				if g.dual && g.one(2) {
+				if g.families == dual && g.one(2) || g.families == ipv6 {
 					out = append(out, fields{"ipBlock": fields{"cidr": "fd00::/8", "except": []string{pick(g, "@outside.6/128", "@db.6/128")}}})
 					continue
 				}

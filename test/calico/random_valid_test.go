@@ -16,7 +16,7 @@ import (
 func TestWorldsAreValid(t *testing.T) {
 	counts := map[string]int{}
 	for seed := range uint64(2000) {
-		for _, o := range newWorld(seed, seed%2 == 1, seed%4 < 2) {
+		for _, o := range newWorld(seed, seed%2 == 1, families(seed/2%3)) {
 			raw, err := json.Marshal(o)
 			if err != nil {
 				t.Fatal(err)

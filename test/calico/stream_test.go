@@ -20,15 +20,17 @@ import (
 type host struct {
 	name string
 	ns   *netns.NS
-	addr netip.Addr
-	// addr6 is not set in a cluster with one family.
-	addr6 netip.Addr
+	// addr and addr6 are not set in a cluster without the family.
+	addr, addr6 netip.Addr
 	// more are ports of the matrix that only this host has.
 	more []string
 }
 
 func (p *pod) host() host {
 	h := host{name: p.name, ns: p.ns, addr: p.addr}
+	if p.addr.Is6() {
+		h.addr, h.addr6 = netip.Addr{}, p.addr
+	}
 	if len(p.all) > 1 {
 		h.addr6 = p.all[1]
 	}

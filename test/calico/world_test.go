@@ -75,6 +75,12 @@ func newCluster(t *testing.T, conf map[string]string) *cluster {
 	} {
 		c.defineKinds(kinds)
 	}
+	if familiesOf(conf) == ipv6 { // calico-node reads no mode of VXLAN for it from its environment without a pool of IPv4
+		c.create(object("IPPool", "default-ipv6-ippool", "", fields{
+			"cidr": "fd10:244::/64", "vxlanMode": "Always", "ipipMode": "Never", "natOutgoing": true, "blockSize": 122, "nodeSelector": "all()",
+			"allowedUses": []string{"Workload", "Tunnel"},
+		}))
+	}
 	for num := range 2 {
 		c.nodes = append(c.nodes, c.node(num+1, conf))
 	}
@@ -144,6 +150,26 @@ func (c *cluster) tryUntil(ok func() bool) bool {
 	return true
 }
 
+// families are address families of pods.
+type families int
+
+const (
+	ipv4 families = iota
+	ipv6
+	dual
+)
+
+// familiesOf returns those of Calico's environment.
+func familiesOf(conf map[string]string) families {
+	switch {
+	case conf["FELIX_IPV6SUPPORT"] != "true":
+		return ipv4
+	case conf["IP"] == "none":
+		return ipv6
+	}
+	return dual
+}
+
 // node is a node with Calico and weft.
 type node struct {
 	c    *cluster
@@ -154,7 +180,8 @@ type node struct {
 	ns    *netns.NS
 	dir   string
 	env   []string // Calico's
-	dual  bool     // its pods are dual-stack
+	// families are those of its pods.
+	families families
 	// felix and agent are the running daemons; nil if not running.
 	felix, agent *daemon
 }
@@ -166,7 +193,7 @@ func (c *cluster) node(num int, conf map[string]string) *node {
 	name := fmt.Sprintf("n%d", num)
 	n := &node{
 		c: c, name: name, addr: fmt.Sprintf("192.168.7.%d", num), ns: nettest.NS(t, name), dir: t.TempDir(),
-		addr6: fmt.Sprintf("fd07::%d", num), dual: conf["FELIX_IPV6SUPPORT"] == "true",
+		addr6: fmt.Sprintf("fd07::%d", num), families: familiesOf(conf),
 	}
 	ip(t, c.hub, fmt.Sprintf("link add p%d type veth peer name eth0 netns %s", num, n.ns.Path()),
 		fmt.Sprintf("link set p%d master br0 up", num))
@@ -190,7 +217,7 @@ func (c *cluster) node(num int, conf map[string]string) *node {
 		"FELIX_LOGFILEPATH=none", "FELIX_ENDPOINTSTATUSPATHPREFIX=none", "FELIX_XDPENABLED=false",
 		"FELIX_DebugSkipCTLBCleanup=true", // programs built without cgo have no eBPF
 	}
-	if !n.dual {
+	if n.families == ipv4 {
 		n.env = append(n.env, "FELIX_IPV6SUPPORT=false")
 	}
 	for key, value := range conf {
