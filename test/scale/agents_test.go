@@ -4,6 +4,7 @@ package scale_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -53,8 +54,12 @@ func newRelay(t *testing.T, s *apitest.Server) *relay {
 	running.Go(func() {
 		for {
 			c, err := l.Accept()
-			if err != nil {
+			switch {
+			case errors.Is(err, net.ErrClosed):
 				return
+			case err != nil: // too many open files, for a moment
+				time.Sleep(10 * time.Millisecond)
+				continue
 			}
 			running.Go(func() { r.serve(c) })
 		}
