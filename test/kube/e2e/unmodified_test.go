@@ -445,3 +445,135 @@ func documented(t *testing.T, text, line string) string {
 	}
 	return blocks[i]
 }
+
+// TestMultusFiles: Multus' manifest as it is, with its own programs: it installs its plugin, makes weft's configuration its
+// delegate, and executes weft for the first network of pods and weft's plugins for the others. Once Multus is deleted, weft is
+// the nodes' network again, and attaches what the annotation says.
+func TestMultusFiles(t *testing.T) {
+	weft(t)
+	multus := multusSource(t)
+	c := newCluster(t, "mulfil", "--cni", "none", "--no-dns")
+	manifest := multus.file(t, "deployments/multus-daemonset.yml")
+	c.define(t, documents(t, manifest, crd)...)
+	c.installWeft(t, "--agent-plugins]", "--agent-plugins, --plugins]")
+	c.kubectl(t, "wait", "--for=condition=Ready", "node", "--all", "--timeout=120s")
+	c.must(t, "load", multusImage(t))
+	c.applyServerSide(t, manifest)
+	c.kubectl(t, "-n", "kube-system", "rollout", "status", "daemonset/kube-multus-ds", "--timeout=180s")
+	for _, node := range c.nodes(t) {
+		eventually(t, time.Minute, func() error { return c.delegatesToWeft(node) })
+	}
+	ns := c.namespace(t)
+	c.apply(t, ns, moreNetworks)
+	start := func(events int) { // so many of Multus, ever
+		t.Helper()
+		c.apply(t, ns, podOn("one", "node1", "wide, local")+podOn("two", "node2", "wide, local"))
+		c.threeNetworks(t, ns)
+		added := strings.Count(c.kubectl(t, "-n", ns, "get", "events", "--field-selector", "reason=AddedInterface,reportingComponent=multus", "-o", "name"), "event")
+		if added != events {
+			t.Errorf("there are %d events AddedInterface of Multus, want %d", added, events)
+		}
+		c.kubectl(t, "-n", ns, "delete", "pod", "--all", "--timeout=120s")
+		c.nothingAttached(t)
+	}
+	start(6)
+	c.kubectl(t, "-n", "kube-system", "delete", "daemonset/kube-multus-ds", "configmap/multus-cni-config", "serviceaccount/multus",
+		"clusterrole/multus", "clusterrolebinding/multus", "--timeout=120s")
+	c.kubectl(t, "-n", "kube-system", "wait", "--for=delete", "pod", "-l", "name=multus", "--timeout=120s")
+	for _, node := range c.nodes(t) { // Multus leaves it
+		c.must(t, "exec", node, "rm", "/etc/cni/net.d/00-multus.conflist", "/opt/cni/bin/multus")
+	}
+	start(6)
+}
+
+// multusImage writes the image of Multus' manifest, with the programs at the paths of Multus' own image.
+func multusImage(t *testing.T) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "../multus.sh").Output()
+	if err != nil {
+		t.Fatalf("multus.sh: %v", err)
+	}
+	dir := filepath.Dir(strings.TrimSpace(string(out)))
+	file := filepath.Join(t.TempDir(), "multus.tar")
+	args := []string{"run", "./test/kube/image", "-name", "ghcr.io/k8snetworkplumbingwg/multus-cni:snapshot", "-entrypoint", "/thin_entrypoint", "-o", file}
+	for source, path := range map[string]string{
+		"multus": "/usr/src/multus-cni/bin/multus", "passthru-cni": "/usr/src/multus-cni/bin/passthru",
+		"install_multus": "/install_multus", "thin_entrypoint": "/thin_entrypoint",
+	} {
+		args = append(args, filepath.Join(dir, source)+"="+path)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", args...)
+	cmd.Dir = "../../.."
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("image: %v%s", err, out)
+	}
+	return file
+}
+
+// delegatesToWeft returns an error if the node's first configuration is not the one that Multus made of weft's.
+func (c Cluster) delegatesToWeft(node string) error {
+	b, err := os.ReadFile(c.path(node, "00-multus.conflist"))
+	if err != nil {
+		return err
+	}
+	var f struct {
+		Plugins []struct {
+			Type      string
+			Delegates []struct {
+				Plugins []struct{ Type string }
+			}
+		}
+	}
+	if err := json.Unmarshal(b, &f); err != nil {
+		return err
+	}
+	if len(f.Plugins) != 1 || f.Plugins[0].Type != "multus" || len(f.Plugins[0].Delegates) != 1 ||
+		len(f.Plugins[0].Delegates[0].Plugins) != 1 || f.Plugins[0].Delegates[0].Plugins[0].Type != "weft-cni" {
+		return fmt.Errorf("%s has the configuration %s", node, b)
+	}
+	return nil
+}
+
+// threeNetworks checks that the pods one and two have weft's network, wide and local, and reach each other by the first two.
+func (c Cluster) threeNetworks(t *testing.T, ns string) {
+	t.Helper()
+	c.allReady(t, ns, 2, 3*time.Minute)
+	var two Pod
+	eventually(t, 30*time.Second, func() error {
+		for _, p := range c.pods(t, ns) {
+			if p.Metadata.Annotations["k8s.v1.cni.cncf.io/network-status"] == "" {
+				return fmt.Errorf("%s has no network-status", p.Metadata.Name)
+			}
+			all := p.networks(t)
+			if len(all) != 3 || all[0].Name != "weft" || !all[0].Default || all[0].IPs[0] != p.Status.PodIP ||
+				all[1].Name != ns+"/wide" || all[1].Interface != "net1" || all[2].Name != ns+"/local" || all[2].Interface != "net2" {
+				return fmt.Errorf("%s has the networks %+v", p.Metadata.Name, all)
+			}
+			if p.Metadata.Name == "two" {
+				two = p
+			}
+		}
+		return nil
+	})
+	c.expectConnection(t, ns, two.Status.PodIP)
+	c.expectConnection(t, ns, two.networks(t)[1].IPs[0])
+}
+
+// nothingAttached checks that no pod's interface and no address of one is left on any node.
+func (c Cluster) nothingAttached(t *testing.T) {
+	t.Helper()
+	eventually(t, time.Minute, func() error {
+		for _, node := range c.nodes(t) {
+			if got := c.attachments(t, node); got != "weft_attachments 0" {
+				return fmt.Errorf("%s has %s", node, got)
+			}
+			if n := c.allocated(t, node); n > 0 {
+				return fmt.Errorf("%s has %d allocated addresses without a pod", node, n)
+			}
+			if links := c.must(t, "exec", node, "ip", "-o", "link", "show"); strings.Contains(links, " master e2e0 ") {
+				return fmt.Errorf("%s has ports without a pod: %s", node, links)
+			}
+		}
+		return nil
+	})
+}
