@@ -132,7 +132,8 @@ func TestTiers(t *testing.T) {
 		x.name = user + ": " + name
 		c.try(token, x)
 	}
-	if out := c.must("get", "validatingadmissionpolicy", "weft-tiers", "-o", "jsonpath={.status.typeChecking}"); strings.Contains(out, "Warning") {
+	out := c.must("get", "validatingadmissionpolicy", "weft-tiers", "-o", "jsonpath={.status.typeChecking}")
+	if strings.Contains(out, "Warning") {
 		t.Errorf("the types of the expressions: %s", out)
 	}
 }
