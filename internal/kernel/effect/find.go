@@ -22,7 +22,17 @@ const maxFilteredDumps = 3
 // Found is a conntrack entry that can be deleted later.
 type Found struct {
 	state.Connection
-	raw connection
+	// Finished: a TCP connection that was reset, or that both ends have closed. Neither sends anything any more.
+	Finished bool
+	raw      connection
+}
+
+// finished reports whether an entry is of a TCP connection that has ended (enum tcp_conntrack of
+// linux/netfilter/nf_conntrack_tcp.h).
+func finished(body []byte) bool {
+	const timeWait, closed = 7, 8
+	v := netlink.Find(netlink.Find(netlink.Find(body, ctProtoInfo), ctTCP), ctTCPState)
+	return len(v) == 1 && (v[0] == timeWait || v[0] == closed)
 }
 
 // Find returns the conntrack entries of the peers that choose selects. The kernel filters by the peers if possible:
@@ -63,7 +73,7 @@ func (k *Conntrack) Find(
 			}
 			have[id] = true
 		}
-		out = append(out, Found{s, c.clone()})
+		out = append(out, Found{s, finished(body), c.clone()})
 	}
 	err := k.use(ns, func(t conn) error { return t.find(filters, take) })
 	return out, err

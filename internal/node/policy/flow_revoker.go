@@ -115,11 +115,15 @@ func (fr *flowRevoker) revive(at policy.EnforcementPoint, allowed []policy.Flow)
 	if len(allowed) == 0 {
 		return
 	}
+	those := map[policy.Flow]bool{}
+	for _, f := range allowed {
+		those[f] = true
+	}
 	fr.desired.mu.Lock()
 	defer fr.desired.mu.Unlock()
 	before := len(fr.tombstones)
 	fr.tombstones = slices.DeleteFunc(fr.tombstones, func(s tombstone) bool {
-		again := s.at == at && slices.Contains(allowed, s.flow)
+		again := s.at == at && those[s.flow]
 		if again {
 			fr.desired.index.UndropReplies(s.at, s.flow)
 		}
@@ -175,8 +179,9 @@ func (fr *flowRevoker) revoke(ctx context.Context) (written bool) {
 	return written && !fr.writer.wrong()
 }
 
-// revokeAt deletes connections in one namespace. Before one is deleted, rules that drop its replies are added:
-// otherwise a reply would create an entry in the other direction.
+// revokeAt deletes connections in one namespace. Before one is deleted, rules that drop its replies are added: otherwise a
+// reply would create an entry in the other direction. One that has ended has no replies, and its client may use the same
+// port again soon, for a connection that policies allow by then.
 func (fr *flowRevoker) revokeAt(ctx context.Context, p policy.EnforcementPoint, at *kernel.Conn) error {
 	peers := fr.desired.conntrackPeers(p)
 	if len(peers) == 0 {
@@ -201,7 +206,9 @@ func (fr *flowRevoker) revokeAt(ctx context.Context, p policy.EnforcementPoint, 
 	}
 	var flows []policy.Flow
 	for _, c := range denied {
-		flows = append(flows, flowOf(c.Connection))
+		if !c.Finished {
+			flows = append(flows, flowOf(c.Connection))
+		}
 	}
 	if err := fr.addTombstones(ctx, p, flows); err != nil {
 		return err
@@ -224,13 +231,20 @@ func (fr *flowRevoker) revokeAt(ctx context.Context, p policy.EnforcementPoint, 
 
 // addTombstones adds tombstones: the replies of these connections are dropped for a while.
 func (fr *flowRevoker) addTombstones(ctx context.Context, at policy.EnforcementPoint, denied []policy.Flow) error {
+	if len(denied) == 0 {
+		return nil
+	}
 	due := fr.cfg.Now().Add(tombstoneTime)
 	fr.desired.mu.Lock()
+	newer := map[policy.Flow]bool{}
 	for _, f := range denied {
-		if f.Protocol != "" {
+		newer[f] = true
+	}
+	fr.tombstones = slices.DeleteFunc(fr.tombstones, func(s tombstone) bool { return s.at == at && newer[s.flow] })
+	for _, f := range denied {
+		if f.Protocol != "" && newer[f] {
+			newer[f] = false // it may be tracked twice, in two zones
 			fr.desired.index.DropReplies(at, f)
-			// The newer one is kept.
-			fr.tombstones = slices.DeleteFunc(fr.tombstones, func(s tombstone) bool { return s.flow == f && s.at == at })
 			fr.tombstones = append(fr.tombstones, tombstone{at, f, due})
 		}
 	}

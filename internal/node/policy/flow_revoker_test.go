@@ -77,6 +77,45 @@ func established(t *testing.T, keep bool) {
 	w.eventually("the friend's connection is cut", func() bool { return !echoes(good, short) })
 }
 
+// TestFinished: nothing is dropped of a connection that had ended when a policy denied it: its client may use the port again
+// for one that policies allow by then.
+func TestFinished(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	web, other := w.pod("shop/web", "app: web"), w.pod("shop/other", "app: other")
+	w.serve(web, 80)
+	w.manifest("tracked", strings.Replace(denyAll, "podSelector: {}", "podSelector: {matchLabels: {app: tracked}}", 1))
+	tracked := w.pod("shop/tracked", "app: tracked")
+	w.serve(tracked, 80)
+	w.eventually("a rule needs tracking", func() bool {
+		return w.Stats().Policies == 1 && !reaches(other.ns, tracked, 80)
+	})
+	for _, reset := range []bool{true, false} {
+		c, err := dial(other.ns, netip.AddrPortFrom(web.addr, 80), 5*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !echoes(c, long) {
+			t.Fatal("no connection")
+		}
+		if reset {
+			err = c.(*net.TCPConn).SetLinger(0)
+		}
+		if err = errors.Join(err, c.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.eventually("both connections have ended", func() bool {
+		out := nettest.Run(t, nil, "conntrack", "-L", "-d", web.addr.String())
+		return strings.Contains(out, " CLOSE ") && strings.Contains(out, " TIME_WAIT ") && !strings.Contains(out, " ESTABLISHED ")
+	})
+	w.manifest("friends", onlyFriends)
+	w.eventually("their entries are deleted", func() bool { return w.Stats().Cut >= 2 })
+	if out := ruleset(); strings.Contains(out, "cut4") {
+		t.Errorf("replies of connections that have ended are dropped:\n%s", out)
+	}
+}
+
 // TestCutStaysCut: the peer of a deleted connection cannot create it again with its next packets, which would look
 // like the start of a connection in the other direction, which policies allow. When policies allow it again, it continues.
 func TestCutStaysCut(t *testing.T) {
