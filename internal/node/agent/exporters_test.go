@@ -37,7 +37,6 @@ func TestExporters(t *testing.T) {
 	}
 	pod1, _ := n1.shopPod(list, "web", nettest.NS(t, "web"))
 	_, addrs2 := p.pod(n2, "pod2")
-	p.reaches(pod1, addrs2)
 	written := func() (out []flow.Record) {
 		b, err := os.ReadFile(path)
 		if err != nil && !os.IsNotExist(err) {
@@ -52,7 +51,8 @@ func TestExporters(t *testing.T) {
 		}
 		return out
 	}
-	p.until("the connection is in the file", func() bool {
+	p.until("a connection is in the file", func() bool {
+		p.reaches(pod1, addrs2) // the agent may not observe yet
 		for _, r := range written() {
 			if r.Time.IsZero() {
 				continue // the line is being written
