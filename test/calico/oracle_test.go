@@ -32,6 +32,27 @@ const (
 // otherNamespace is the second namespace of the pods of an oracle.
 const otherNamespace = "bank"
 
+// dropCodes removes the codes of ICMP from rules: with nftables Felix writes "icmp type 8 code 0", which nft refuses, and ends.
+func dropCodes(in any) {
+	switch v := in.(type) {
+	case []fields:
+		for _, one := range v {
+			dropCodes(map[string]any(one))
+		}
+	case []any:
+		for _, one := range v {
+			dropCodes(one)
+		}
+	case map[string]any:
+		for name, value := range v {
+			if match, ok := value.(map[string]any); ok && (name == "icmp" || name == "notICMP") {
+				delete(match, "code")
+			}
+			dropCodes(value)
+		}
+	}
+}
+
 // TestOracle: two clusters have the same nodes and pods; in one Felix enforces policies, in the other one weft. Both get the
 // same random objects, world after world, and each new connection must have the same verdict.
 func TestOracle(t *testing.T) {
@@ -51,7 +72,11 @@ func TestOracle(t *testing.T) {
 			compared, allowed := 0, 0
 			for i := range worlds {
 				s := seed + uint64(i)
-				all, some := o.compare(s, cloned(t, newWorld(s, s%2 == 1, o.felix.nodes[0].families)))
+				world := cloned(t, newWorld(s, s%2 == 1, o.felix.nodes[0].families))
+				if conf["FELIX_NFTABLESMODE"] == "Enabled" {
+					dropCodes(world)
+				}
+				all, some := o.compare(s, world)
 				compared, allowed = compared+all, allowed+some
 			}
 			t.Logf("seeds %d to %d: %d connections compared, of which %d are allowed", seed, seed+uint64(worlds)-1, compared, allowed)

@@ -258,11 +258,7 @@ func (g generator) rule(in string, egress bool) fields {
 			types = []fields{{"type": 128}, {"type": 128, "code": 0}, {"type": 1, "code": 4}}
 		}
 		if g.one(2) {
-			field := pick(g, "icmp", "notICMP")
-			r[field] = pick(g, types...)
-			if field == "notICMP" { // Felix panics with nftables: its rule "type != 8 code != 0" is no rule of nft
-				delete(r[field].(fields), "code")
-			}
+			r[pick(g, "icmp", "notICMP")] = pick(g, types...)
 		}
 	case 5:
 		r["notProtocol"] = pick[any](g, "TCP", "UDP", "ICMP", 132)
