@@ -30,6 +30,11 @@ func TestNeighborDiscovery(t *testing.T) {
 						"selector": "host == 'second'", "types": []string{"Ingress"}, "ingress": c.rules,
 					}),
 				}
+				if len(c.rules) > 1 { // advertisements leave the host endpoint, which no policy allows that is for ingress alone
+					world = append(world, object("GlobalNetworkPolicy", "answers", "", fields{
+						"selector": "host == 'second'", "types": []string{"Egress"}, "egress": []fields{discovery},
+					}))
+				}
 				for _, a := range []struct {
 					*arena
 					allowed bool
