@@ -121,13 +121,21 @@ func (e *Explainer) Facts(ctx context.Context) (explain.Node, error) {
 	if err != nil {
 		return out, err
 	}
-	pods := map[string]int{}
+	pods, stay := map[string]int{}, map[string]bool{}
+	for _, rec := range records {
+		if end, ok := rec.Endpoint(); ok && rec.Stage != attach.Releasing {
+			stay[end.Pod.String()] = true
+		}
+	}
 	for _, rec := range records {
 		end, ok := rec.Endpoint()
 		if !ok {
 			continue
 		}
 		name := end.Pod.String()
+		if rec.Stage == attach.Releasing && stay[name] { // of a network that was unplugged, or of another pod of that name
+			continue
+		}
 		i, known := pods[name]
 		if !known {
 			i = len(out.Pods)

@@ -91,6 +91,41 @@ func TestFactsRoute(t *testing.T) {
 	}
 }
 
+// A network that is removed from a pod which stays, or the pod of that name before it, says nothing about the pod.
+func TestReleasing(t *testing.T) {
+	record := func(container, name, addr string, stage attach.Stage) attach.Record {
+		return attach.Record{
+			Stage: stage,
+			Request: model.Request{
+				ContainerID: container, IfName: "eth0", Args: [][2]string{{"K8S_POD_NAMESPACE", "shop"}, {"K8S_POD_NAME", name}},
+			},
+			Result: &model.Result{
+				Interfaces: []model.Interface{{Name: "eth0", Sandbox: "/run/netns/" + name}},
+				IPs:        []model.IP{{Interface: new(int), Address: netip.MustParsePrefix(addr)}},
+			},
+		}
+	}
+	e := New(Config{Node: "node1", Records: someRecords{
+		record("c1", "web", "10.42.0.1/32", attach.Releasing), record("c2", "web", "10.42.0.2/32", attach.Done),
+		record("c3", "web", "10.42.0.3/32", attach.Releasing), record("c4", "db", "10.42.0.4/32", attach.Releasing),
+	}})
+	facts, err := e.Facts(t.Context())
+	if err != nil || len(facts.Pods) != 2 {
+		t.Fatal(facts.Pods, err)
+	}
+	web, db := facts.Pods[0], facts.Pods[1]
+	if web.Stage != "done" || len(web.Interfaces) != 1 || web.Interfaces[0].Addrs[0].Addr().String() != "10.42.0.2" {
+		t.Errorf("%+v", web)
+	}
+	if db.Stage != "releasing" || len(db.Interfaces) != 1 {
+		t.Errorf("%+v", db)
+	}
+}
+
 type noRecords struct{}
 
 func (noRecords) List() ([]attach.Record, error) { return nil, nil }
+
+type someRecords []attach.Record
+
+func (s someRecords) List() ([]attach.Record, error) { return s, nil }
