@@ -9,7 +9,9 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -33,7 +35,7 @@ const (
 // WithFloors appends the floor of each form of weft that is measured. empty is an empty static Go program; without one
 // there is no floor of standalone plugins.
 func WithFloors(impls []Impl, chain Chain, empty string) []Impl {
-	all := impls
+	all := slices.Clone(impls)
 	for _, i := range impls {
 		switch {
 		case i.Peer:
@@ -142,6 +144,7 @@ func (f *floor) serve(ctx context.Context) {
 		}
 		f.running.Go(func() {
 			defer func() { _ = c.Close() }()
+			_ = c.SetDeadline(time.Now().Add(10 * time.Second)) // close waits for each call
 			exit, out := 0, []byte("{\"cniVersion\":\"1.0.0\"}\n")
 			if err := f.call(ctx, c); err != nil {
 				exit, out = 1, fmt.Appendf(nil, `{"code":999,"msg":%q}`, err)
