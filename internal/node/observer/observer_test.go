@@ -633,11 +633,13 @@ func TestOff(t *testing.T) {
 	if got := n.sockets(t); got != 0 {
 		t.Errorf("%d sockets before", got)
 	}
-	first, second := n.follow(t), n.follow(t)
+	first := n.follow(t)
 	first.begun()
+	one := n.sockets(t)
+	second := n.follow(t)
 	second.begun()
-	if n.sockets(t) == 0 {
-		t.Error("no sockets for two streams")
+	if two := n.sockets(t); one == 0 || two != one {
+		t.Errorf("%d sockets for a stream, %d for two", one, two)
 	}
 	first.stop()
 	<-first.done
