@@ -100,15 +100,12 @@ type Listener struct {
 // after its New, unless New events come faster than f returns. There are no Updates before FollowStates. Events come by
 // eBPF, or else by netlink: see Fallback.
 func Listen(ctx context.Context, ns *netns.NS, f func([]Event)) (*Listener, error) {
-	// The sockets are open while the programs are tried, which takes a tenth of a second: where there are none, nothing is missed.
-	from, err := openSockets(ns)
-	if err != nil {
-		return nil, fmt.Errorf("conntrack events: %w", err)
-	}
-	programs, why := openRing(ns)
-	if why == nil {
-		from.close()
-		from = programs
+	from, why := openRing(ns)
+	if why != nil {
+		var err error
+		if from, err = openSockets(ns); err != nil {
+			return nil, fmt.Errorf("conntrack events: %w", err)
+		}
 	}
 	l, err := listen(ctx, ns, from, f)
 	if err != nil {
