@@ -201,6 +201,8 @@ func newNode(t *testing.T, options ...func(*observer.Config)) *node {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
+		// A stream that has ended closes its programs still, for which the kernel takes long; the last socket is closed after them.
+		until(t, "closed", func() bool { return n.sockets(t) == 0 })
 	})
 	return n
 }
