@@ -40,6 +40,10 @@ const (
 	deferral = 1
 	// connectRetry is the pause between two attempts to connect, in seconds. GoBGP's own is two minutes.
 	connectRetry = 5
+	// settle is after how long an established session gets all announcements again. GoBGP 4.8 loses a change of a route
+	// that happens after it has read the announcements of a new session, and before it has recorded that the session is
+	// established; the peer would never learn of that route.
+	settle = 2 * time.Second
 	// patience is how long an established session may take to announce its routes, if it does not say when it has.
 	patience = 10 * time.Second
 )
@@ -301,6 +305,7 @@ func (s *Speaker) session(e *apiutil.WatchEventMessage_PeerEvent) {
 		h.since, h.at = s.now(), s.now()
 		delete(s.lastError, addr)
 		s.log.Info("session is established", "peer", addr)
+		s.repeatLater(addr, h.since)
 	case !up && !h.since.IsZero():
 		h = heard{at: s.now()}
 		if addr.Zone() != "" {
@@ -314,6 +319,31 @@ func (s *Speaker) session(e *apiutil.WatchEventMessage_PeerEvent) {
 	s.heard[addr] = h
 	s.states[addr] = strings.ToLower(strings.TrimPrefix(e.Peer.State.SessionState.String(), "BGP_FSM_"))
 	s.peers.Notify()
+}
+
+// repeatLater announces all routes to a peer again after settle, if it still has the session that was established then.
+func (s *Speaker) repeatLater(addr netip.Addr, since time.Time) {
+	b := s.bgp
+	time.AfterFunc(settle, func() {
+		recorded := false // GoBGP repeats nothing to a session that it has not recorded
+		_ = b.ListPeer(context.Background(), &api.ListPeerRequest{Address: addr.String()}, func(p *api.Peer) {
+			recorded = p.GetState().GetSessionState() == api.PeerState_SESSION_STATE_ESTABLISHED
+		})
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		switch {
+		case s.bgp != b || !s.heard[addr].since.Equal(since):
+		case !recorded:
+			s.repeatLater(addr, since)
+		default:
+			err := b.ResetPeer(context.Background(), &api.ResetPeerRequest{
+				Address: addr.String(), Soft: true, Direction: api.ResetPeerRequest_DIRECTION_OUT,
+			})
+			if err != nil {
+				s.log.Warn("routes are not announced again", "peer", addr, "err", err)
+			}
+		}
+	})
 }
 
 // Routes reads all routes, and returns the learned ones that were chosen, sorted by prefix. It also counts the routes of
