@@ -4,6 +4,8 @@ package policy
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strconv"
@@ -121,9 +123,9 @@ func (m *compiler) plainRules(keys []model.PolicyKey, dir direction) (out []rule
 	return out
 }
 
-// tierChain evaluates the policies of a tier in order. Their rules are in one chain: "pass" returns from it. Only those
-// whose rules all accept have their own, and are merged if many follow each other. Accept is what rules that accept do
-// instead, if it is not empty.
+// tierChain evaluates the policies of a tier in order. Their rules are in one chain: "pass" returns from it. Policies whose
+// rules all accept have their own, and are merged if many follow each other; many others that do not pass are in groups,
+// each with a chain. Accept is what rules that accept do instead, if it is not empty.
 func (m *compiler) tierChain(t selectedTier, dir direction, accept string) *chainSpec {
 	parts := t.keys()
 	if !t.pass {
@@ -137,16 +139,8 @@ func (m *compiler) tierChain(t selectedTier, dir direction, accept string) *chai
 		make: func() []rule {
 			var out []rule
 			for rest := t.policies; len(rest) > 0; {
-				n := slices.IndexFunc(rest, func(k model.PolicyKey) bool { return !accepts(k.Kind) })
-				switch n {
-				case 0:
-					out = append(out, m.compiled(m.cluster.policies[rest[0]], dir)...)
-					rest = rest[1:]
-					continue
-				case -1:
-					n = len(rest)
-				}
-				out = append(out, m.plainRules(rest[:n], dir)...)
+				n := m.alike(rest, dir)
+				out = append(out, m.alikeRules(rest[:n], dir, accept)...)
 				rest = rest[n:]
 			}
 			if !t.pass {
@@ -154,6 +148,80 @@ func (m *compiler) tierChain(t selectedTier, dir direction, accept string) *chai
 			}
 			return out
 		},
+	}
+}
+
+// layout is how the rules of a policy are written in the chain of its tier.
+type layout int
+
+const (
+	plain   layout = iota // all accept: a chain of its own
+	grouped               // may be in a chain of several policies, to which the tier's chain jumps
+	passing               // one passes, which returns from the tier's chain: in that chain
+)
+
+func (m *compiler) layout(k model.PolicyKey, dir direction) layout {
+	switch {
+	case accepts(k.Kind):
+		return plain
+	case slices.ContainsFunc(m.compiled(m.cluster.policies[k], dir), func(r rule) bool { return r.verdict == "return" }):
+		return passing
+	}
+	return grouped
+}
+
+// alike returns how many of the first policies have the layout of the first one.
+func (m *compiler) alike(keys []model.PolicyKey, dir direction) int {
+	first := m.layout(keys[0], dir)
+	n := slices.IndexFunc(keys, func(k model.PolicyKey) bool { return m.layout(k, dir) != first })
+	if n < 0 {
+		n = len(keys)
+	}
+	return n
+}
+
+// alikeRules are the rules of policies with one layout in the chain of their tier.
+func (m *compiler) alikeRules(keys []model.PolicyKey, dir direction, accept string) (out []rule) {
+	switch how := m.layout(keys[0], dir); {
+	case how == plain:
+		return m.plainRules(keys, dir)
+	case how == grouped && len(keys) > m.apart:
+		for len(keys) > 0 {
+			n := 1 + slices.IndexFunc(keys, m.endsGroup)
+			if n == 0 {
+				n = len(keys)
+			}
+			out = append(out, rule{verdict: "jump", to: m.groupChain(keys[:n], dir, accept)})
+			keys = keys[n:]
+		}
+		return out
+	}
+	return m.orderedRules(keys, dir)
+}
+
+func (m *compiler) orderedRules(keys []model.PolicyKey, dir direction) (out []rule) {
+	for _, k := range keys {
+		out = append(out, m.compiled(m.cluster.policies[k], dir)...)
+	}
+	return out
+}
+
+// endsGroup reports whether a policy is the last one of its group. Its name alone decides, so that one more policy changes
+// the chain of one group.
+func (m *compiler) endsGroup(k model.PolicyKey) bool {
+	sum := sha256.Sum256([]byte(k.String()))
+	return binary.BigEndian.Uint32(sum[:])%uint32(m.apart+1) == 0
+}
+
+// groupChain has the rules of policies that follow each other in a tier, of which none passes.
+func (m *compiler) groupChain(keys []model.PolicyKey, dir direction, accept string) *chainSpec {
+	parts := []string{accept}
+	for _, k := range keys {
+		parts = append(parts, k.String())
+	}
+	return &chainSpec{
+		name: "policies/" + shortHash(parts...) + dir.suffix(), policies: keys, accept: accept,
+		make: func() []rule { return m.orderedRules(keys, dir) },
 	}
 }
 

@@ -16,7 +16,7 @@
 //     chain on this node uses it.
 //   - Combination: the policies that select an endpoint in one direction. All endpoints with the same one share a
 //     chain, which evaluates these policies: each in a chain of its own, or, if they are many, all of them merged (a
-//     union).
+//     union). Ordered policies are in the chain of their tier, or, if they are many, in chains of some of them each.
 //
 // # The parts
 //

@@ -17,7 +17,8 @@ type Config struct {
 	// LogGroup is the NFLOG group to which denied packets are logged, with the names of the policies and at most ten in a
 	// second for the same ones; 0: not logged.
 	LogGroup int
-	// SeparateChains is how many NetworkPolicies that select one pod get a chain each; more are merged. 0 is the default.
+	// SeparateChains is how many NetworkPolicies that select one pod get a chain each; more are merged. If more ordered
+	// policies follow each other in a tier, groups of about as many get a chain each. 0 is the default.
 	SeparateChains int
 	// Tunnels are the mesh's, which pass between nodes whatever policies at host endpoints say.
 	Tunnels []Tunnel

@@ -11,7 +11,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// defaultApart is how many policies of a pod have a chain each before they are merged.
+// defaultApart is how many policies of a pod have a chain each before they are merged, how many ordered ones are in the chain
+// of their tier before they are in groups, and one less than a group has on average.
 const defaultApart = 8
 
 // unionChain merges the accept rules of many policies: all rules with the same ports become one rule with all of their

@@ -24,7 +24,7 @@ func TestCalico(t *testing.T) {
 		d := draw{T: rt}
 		w := d.world(6, 3, 2)
 		d.calico(&w)
-		p := compile(w)
+		p := compile(w, policy.Config{SeparateChains: d.number(0, 1, "separate chains")})
 		for _, packet := range packets(w) {
 			got, err := p.allowed(w, packet)
 			if err != nil {
@@ -63,8 +63,8 @@ func (d draw) calico(w *naive.World) {
 		s.Incomplete = d.seldom(4, "incomplete")
 		c.Sets = append(c.Sets, s)
 	}
-	for i := range d.number(1, 4, "Calico policies") {
-		c.Policies = append(c.Policies, d.calicoPolicy([]string{"a", "a-b", "ab", "a.c"}[i]))
+	for i := range d.number(1, 6, "Calico policies") {
+		c.Policies = append(c.Policies, d.calicoPolicy([]string{"a", "a-b", "ab", "a.c", "b", "b-a"}[i]))
 	}
 }
 

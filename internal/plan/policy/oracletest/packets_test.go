@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/plan/policy"
 	"github.com/weft-net/weft/internal/plan/policy/naive"
 )
 
@@ -35,7 +36,7 @@ func comparePackets(t *testing.T, l *lab) {
 		for i := range w.Pods {
 			w.Pods[i] = fit(w.Pods[i])
 		}
-		p := compile(w)
+		p := compile(w, policy.Config{})
 		program := func() error { return l.program(p) }
 		if l.bridged {
 			program = func() error { return l.programPorts(w) }

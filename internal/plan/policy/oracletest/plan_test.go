@@ -21,10 +21,11 @@ import (
 type plans map[string]map[model.PodRef]state.Table
 
 // compile computes the tables of each node from a whole cluster.
-func compile(w naive.World) plans {
+func compile(w naive.World, cfg policy.Config) plans {
 	out := plans{}
 	for _, node := range nodes() {
-		x := policy.New(policy.Config{Node: node})
+		cfg.Node = node
+		x := policy.New(cfg)
 		learn(x, w)
 		out[node] = tables(x)
 	}
@@ -45,7 +46,7 @@ func TestPlans(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		d := draw{T: rt}
 		w := d.world(7, 6, 4)
-		p := compile(w)
+		p := compile(w, policy.Config{})
 		for _, packet := range packets(w) {
 			got, err := p.allowed(w, packet)
 			if err != nil {
