@@ -349,6 +349,18 @@ func (d *desired) evaluatedElements(
 	return gone, flows, allowed
 }
 
+// deniedReplies returns those elements of a set of policy.ResumedSets whose connections policies deny now.
+func (d *desired) deniedReplies(p policy.EnforcementPoint, resumed []state.Element) (out []state.Element) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, el := range resumed {
+		if f, ok := policy.ResumedFlow(el); ok && !d.index.Allowed(p, f) {
+			out = append(out, el)
+		}
+	}
+	return out
+}
+
 // takeSince returns since, and resets it: what arrives from now on is not in the write that begins.
 func (d *desired) takeSince() time.Time {
 	d.mu.Lock()

@@ -22,9 +22,10 @@ const (
 	// tombstoneTime is how long the replies of a deleted connection are dropped, so that the peer's next packet does not
 	// create it again in the other direction.
 	tombstoneTime = 5 * time.Minute
-	// reviveAgain and reviveLongest are the first and the longest pause before connections are looked for that are
-	// allowed again, and whose replies are still dropped.
+	// reviveAgain and reviveLongest are the shortest and the longest pause before connections are looked for that are
+	// allowed again, and whose replies are still dropped; between them it is reviveShare times what looking took.
 	reviveAgain, reviveLongest = time.Second, 30 * time.Second
+	reviveShare                = 50
 )
 
 // tombstone is what remains of a deleted connection: an element that drops the connection's replies until due. Without
@@ -52,7 +53,6 @@ type flowRevoker struct {
 // until ctx ends.
 func (fr *flowRevoker) revokeAll(ctx context.Context) error {
 	var unwritten, dropped <-chan time.Time
-	pause := reviveAgain
 	for {
 		var expire <-chan time.Time
 		fr.desired.mu.Lock()
@@ -67,7 +67,6 @@ func (fr *flowRevoker) revokeAll(ctx context.Context) error {
 			fr.expireTombstones()
 			continue
 		case <-fr.desired.checkDue:
-			pause = reviveAgain
 		case <-unwritten:
 		case <-dropped:
 		}
@@ -77,12 +76,13 @@ func (fr *flowRevoker) revokeAll(ctx context.Context) error {
 		case <-fr.cfg.After(revokePause):
 		}
 		unwritten, dropped = nil, nil
+		began := fr.cfg.Now()
 		if !fr.revoke(ctx) {
 			unwritten = fr.cfg.After(again)
 		}
 		if fr.dropsAllowed() {
-			dropped = fr.cfg.After(pause)
-			pause = min(2*pause, reviveLongest)
+			took := fr.cfg.Now().Sub(began)
+			dropped = fr.cfg.After(min(max(reviveShare*took, reviveAgain), reviveLongest))
 		}
 	}
 }
@@ -191,6 +191,9 @@ func (fr *flowRevoker) revokeAt(ctx context.Context, p policy.EnforcementPoint, 
 	if err != nil {
 		return err
 	}
+	if err := fr.withdraw(ctx, p, at); err != nil {
+		return err
+	}
 	denied, allowed := fr.desired.evaluated(p, tracked)
 	var again []policy.Flow
 	if dropped := fr.dropped(p); len(dropped) > 0 {
@@ -226,6 +229,26 @@ func (fr *flowRevoker) revokeAt(ctx context.Context, p policy.EnforcementPoint, 
 	fr.desired.mu.Lock()
 	defer fr.desired.mu.Unlock()
 	fr.desired.stats.Cut += uint64(len(denied))
+	return nil
+}
+
+// withdraw has replies dropped again that a rule lets pass, because policies had allowed the connection meanwhile, and do
+// not any more. What the table lets pass is not in the plan.
+func (fr *flowRevoker) withdraw(ctx context.Context, p policy.EnforcementPoint, at *kernel.Conn) error {
+	if len(fr.dropped(p)) == 0 {
+		return nil
+	}
+	for _, set := range policy.ResumedSets() {
+		resumed, err := at.DynamicElements(ctx, p.Family(), p.Table(), set)
+		if err != nil {
+			return err
+		}
+		if set.Elements = fr.desired.deniedReplies(p, resumed); len(set.Elements) > 0 {
+			if err := at.DeleteDynamic(ctx, p.Family(), p.Table(), set); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
 }
 

@@ -9,9 +9,11 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/node/policy"
 )
@@ -178,6 +180,119 @@ func staysCut(t *testing.T, denies string, interfaceOf func(w *world, p *pod, n 
 		_, _ = c.Write([]byte("ask"))
 		return got(300 * time.Millisecond)
 	})
+}
+
+// TestResumed: a connection from a port whose earlier one was cut works at once when policies allow it again, before the
+// agent has noticed, also while the server still has the earlier one. A packet that policies deny changes nothing for the
+// earlier connection, and the new one is cut when policies deny it again.
+func TestResumed(t *testing.T) {
+	for _, c := range []struct {
+		name, policy string
+		interfaceOf  func(w *world, p *pod, n int) *pod
+	}{
+		{"routed", onlyFriends, func(_ *world, p *pod, _ int) *pod { return p }},
+		{"pod", onlyFastFriends, func(w *world, p *pod, n int) *pod { return w.bridged(p, n) }},
+	} {
+		t.Run(c.name, func(t *testing.T) { resumed(t, c.policy, c.interfaceOf) })
+	}
+}
+
+func resumed(t *testing.T, denies string, interfaceOf func(w *world, p *pod, n int) *pod) {
+	w := newWorld(t)
+	var blind atomic.Bool
+	w.start(func(c *policy.Config) {
+		after := c.After
+		c.After = func(d time.Duration) <-chan time.Time {
+			if blind.Load() && d >= time.Second {
+				return nil // it does not look again for connections that policies allow
+			}
+			return after(d)
+		}
+	})
+	head, _, _ := strings.Cut(denies, "  ingress:\n")
+	allows := head + "  ingress: [{}]\n"
+	w.manifest("friends", allows)
+	web := interfaceOf(w, w.pod("shop/web", "app: web"), 2)
+	other := interfaceOf(w, w.pod("shop/other", "app: other"), 3)
+	w.serve(web, 80)
+	w.stream(web, 81)
+	w.eventually("the first policy", func() bool { return w.Stats().Policies == 1 })
+	w.eventually("a way", func() bool {
+		_, err := nettest.Try(other.ns, "ping", "-c1", "-W1", web.addr.String())
+		return err == nil
+	})
+	connect := func(port uint16, limit time.Duration) (net.Conn, error) {
+		var c net.Conn
+		err := other.ns.Do(func() (err error) {
+			d := net.Dialer{
+				Timeout: limit, LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(other.addr, 40000+port)),
+			}
+			c, err = d.Dial("tcp4", netip.AddrPortFrom(web.addr, port).String())
+			return err
+		})
+		if err == nil {
+			t.Cleanup(func() { _ = c.Close() })
+		}
+		return c, err
+	}
+	old, err := connect(80, long)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent, err := connect(81, long)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := func(limit time.Duration) bool {
+		_ = sent.SetReadDeadline(time.Now().Add(limit))
+		n, _ := sent.Read(make([]byte, 1<<16))
+		return n > 0
+	}
+	if !echoes(old, long) || !got(long) {
+		t.Fatal("no connection")
+	}
+	blind.Store(true)
+	w.manifest("friends", denies)
+	w.eventually("both are cut", func() bool { return w.Stats().Cut >= 2 })
+	w.eventually("what had arrived is read", func() bool { return !got(short) })
+	// The client's end is gone without a word to the server, and a new one begins with the same ports.
+	if err := errors.Join(old.(*net.TCPConn).SetLinger(0), old.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := connect(80, 2*time.Second); err == nil {
+		t.Fatal("a connection that policies deny")
+	}
+	for _, ns := range []*netns.NS{nil, web.ns} {
+		out, _ := nettest.Try(ns, "nft", "list", "ruleset")
+		if _, set, _ := strings.Cut(out, "set resumed4"); strings.Contains(strings.Split(set, "\t}")[0], "elements") {
+			t.Errorf("replies to a packet that policies deny would pass:\n%s", out)
+		}
+	}
+	if got(2 * time.Second) {
+		t.Errorf("the connection that was cut continues:\n%s", ruleset())
+	}
+	w.manifest("friends", allows)
+	again, err := connect(80, time.Minute)
+	if err != nil {
+		t.Fatalf("no connection from the same port: %v\n%s", err, ruleset())
+	}
+	if !echoes(again, long) {
+		t.Errorf("nothing comes back from the same port:\n%s", ruleset())
+	}
+	if got(short) {
+		t.Error("the connection that was cut continues before its client has sent")
+	}
+	w.eventually("the other one continues", func() bool {
+		_, _ = sent.Write([]byte("ask"))
+		return got(short)
+	})
+	cut := w.Stats().Cut
+	w.manifest("friends", denies)
+	w.eventually("both are cut again", func() bool { return w.Stats().Cut >= cut+2 })
+	w.eventually("what had arrived is read again", func() bool { return !got(short) })
+	if got(2 * time.Second) {
+		t.Errorf("the other side has opened the connection anew:\n%s", ruleset())
+	}
 }
 
 // stream sends to each client of a TCP port of the pod, without a request, until the client is unreachable.

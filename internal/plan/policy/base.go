@@ -16,6 +16,8 @@ const (
 	ingressPriority = -4
 	// cutPriority is before the kernel tracks connections, and behind the reassembly of fragments.
 	cutPriority = -250
+	// resumePriority is after all policies, and before the source is translated.
+	resumePriority = 99
 )
 
 // hook is one base chain: its name, hook and map.
@@ -94,27 +96,56 @@ func (in entry) chains() []state.Chain {
 // cutChains returns the chains that drop the replies of connections that policy denies now, before connection tracking:
 // otherwise a reply to a dropped packet would confirm the connection, or create one in the other direction that policy
 // allows. On the node these are also the packets from and to ports of bridges, which pass the IP hooks (br_netfilter).
+// When a packet of such a connection, or of a new one with the same ports, has passed all policies, replies pass.
 func (in entry) cutChains() []state.Chain {
 	rules := in.cutRules()
 	if len(rules) == 0 {
 		return nil
 	}
-	chain := func(name, hook string) state.Chain {
+	chain := func(name, hook string, priority int, rules []string) state.Chain {
 		return state.Chain{
-			Name: name, Type: "filter", Hook: hook, Priority: cutPriority, Policy: "accept", Rules: rulesOf(rules...),
+			Name: name, Type: "filter", Hook: hook, Priority: priority, Policy: "accept", Rules: rulesOf(rules...),
 		}
 	}
-	return []state.Chain{chain("cut", "prerouting"), chain("cut-output", "output")}
+	out := []state.Chain{
+		chain("cut", "prerouting", cutPriority, rules), chain("cut-output", "output", cutPriority, rules),
+	}
+	var resume []string
+	for _, six := range []bool{false, true} {
+		if in.dropped.has(droppedSet{six: six}) {
+			reply := flowKey(six, true)
+			resume = append(resume, "ct state new "+reply+" @"+droppedSet{six: six}.name()+" update @"+resumedSet(six).Name+
+				" { "+reply+" timeout "+resumedTime+" }")
+		}
+	}
+	if len(resume) == 0 {
+		return out
+	}
+	return append(out, chain("resume", "postrouting", resumePriority, resume),
+		chain("resume-input", "input", resumePriority, resume))
 }
 
 // cutRules returns the rules that drop the replies of connections that policy denies now.
 func (in entry) cutRules() (out []string) {
-	for _, six := range []bool{false, true} {
-		if in.dropped.has(six) {
-			out = append(out, ip(six)+" saddr . "+ip(six)+" daddr . meta l4proto . th sport . th dport @cut"+family(six)+" "+deny())
+	for _, s := range droppedSets() {
+		if !in.dropped.has(s) {
+			continue
 		}
+		rule := flowKey(s.six, false) + " @" + s.name() + " "
+		if !s.held {
+			rule += flowKey(s.six, false) + " != @" + resumedSet(s.six).Name + " "
+		}
+		out = append(out, rule+deny())
 	}
 	return out
+}
+
+// flowKey is the key of a packet's flow, or of its replies'.
+func flowKey(six, reply bool) string {
+	if reply {
+		return ip(six) + " daddr . " + ip(six) + " saddr . meta l4proto . th dport . th sport"
+	}
+	return ip(six) + " saddr . " + ip(six) + " daddr . meta l4proto . th sport . th dport"
 }
 
 // preamble returns the rules before any policy is evaluated.

@@ -215,7 +215,8 @@ func TestUnknownNamespaceIsClosed(t *testing.T) {
 	}
 }
 
-// A cut is a set of replies that exists only while something is cut.
+// TestCut: replies that are dropped are sets that exist only while there are some. A rule lets those pass again that a
+// packet in the other direction shows to be allowed, except at ports.
 func TestCut(t *testing.T) {
 	x := worldOf(t, "testdata/networkpolicy.yaml")
 	x.Changes()
@@ -226,7 +227,7 @@ func TestCut(t *testing.T) {
 	g := f
 	g.SrcPort++
 	x.DropReplies(policy.EnforcementPoint{}, f)
-	if got := brief(x.Changes()); got != "set cut4; chain cut; chain cut-output" {
+	if got := brief(x.Changes()); got != "set cut4; set resumed4; chain cut; chain cut-output; chain resume; chain resume-input" {
 		t.Error(got)
 	}
 	x.DropReplies(policy.EnforcementPoint{}, g)
@@ -235,7 +236,17 @@ func TestCut(t *testing.T) {
 	}
 	x.UndropReplies(policy.EnforcementPoint{}, f)
 	x.UndropReplies(policy.EnforcementPoint{}, g)
-	if got := brief(x.Changes()); got != "no cut; no cut-output; no cut4" {
+	if got := brief(x.Changes()); got != "no cut; no cut-output; no resume; no resume-input; no cut4; no resumed4" {
+		t.Error(got)
+	}
+	at := policy.EnforcementPoint{Ports: true}
+	x.DropReplies(at, f)
+	if got := brief(x.Changes()); got != "set cut4/held; chain cut; chain cut-output" {
+		t.Error(got)
+	}
+	x.UndropReplies(policy.EnforcementPoint{}, f)
+	x.UndropReplies(at, f)
+	if got := brief(x.Changes()); got != "no cut; no cut-output; no cut4/held" {
 		t.Error(got)
 	}
 }

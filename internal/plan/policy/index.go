@@ -166,7 +166,8 @@ func (x *Index) DelEndpoint(key model.EndpointKey) {
 
 // DropReplies drops the replies of a connection that policy denies now, until UndropReplies. Otherwise the kernel would
 // take the next reply for the first packet of a new connection in the other direction, which may be allowed, and the
-// old connection would continue. On the node they are dropped in both of its places.
+// old connection would continue. On the node they are dropped in both of its places. They pass again when a packet of
+// the connection, or of a new one with the same ports, has passed all policies, except at ports and taps.
 func (x *Index) DropReplies(p EnforcementPoint, f Flow) {
 	if f.Protocol != "" {
 		x.tables.setDropped(p, f, true)

@@ -43,7 +43,7 @@ func newTable(p EnforcementPoint, gs *groups) *table {
 		groups:  gs,
 		chains:  map[string]*chain{},
 		sets:    map[string]*set{},
-		dropped: droppedFlows{now: map[Flow]bool{}},
+		dropped: droppedFlows{now: map[droppedFlow]bool{}},
 		maps:    [2]map[string]string{{}, {}},
 	}
 	t.forget()

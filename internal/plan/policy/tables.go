@@ -120,10 +120,11 @@ func (ts *tables) denials(p EnforcementPoint) map[string]Denial {
 
 // setDropped starts or stops to drop the replies of a connection.
 func (ts *tables) setDropped(p EnforcementPoint, f Flow, is bool) {
+	r := droppedFlow{f.reply(), p.Ports || p.Tap != ""}
 	if p.OnNode() {
 		p = EnforcementPoint{} // its chains see what passes at ports, too
 	}
 	if is || ts.all[p] != nil {
-		ts.at(p).dropped.set(f.reply(), is)
+		ts.at(p).dropped.set(r, is)
 	}
 }
