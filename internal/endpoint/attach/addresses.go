@@ -188,7 +188,7 @@ func (r *run) reserve(ctx context.Context) error {
 	return r.waitCooldown(ctx)
 }
 
-// waitCooldown waits until no dead link has one of the allocated addresses.
+// waitCooldown waits until no dead link has one of the allocated addresses, and connections to them are flushed.
 func (r *run) waitCooldown(ctx context.Context) error {
 	if !r.a.agent {
 		return nil
@@ -202,5 +202,12 @@ func (r *run) waitCooldown(ctx context.Context) error {
 	if !r.a.cooling.any(r.job.Request.Network, addrs) {
 		return nil
 	}
-	return r.a.reaper.Wait(ctx)
+	if err := r.a.reaper.Wait(ctx); err != nil {
+		return err
+	}
+	if flushing, _ := r.a.reaper.Flushing(addrs); flushing {
+		return model.Errorf(model.CodeTryAgain, "the agent retries; look at its log",
+			"connections to the container that had the address before could not be flushed")
+	}
+	return nil
 }

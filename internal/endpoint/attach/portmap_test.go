@@ -3,9 +3,13 @@
 package attach_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -146,6 +150,67 @@ func TestConnectionsOfDeletedPorts(t *testing.T) {
 	}
 	if got := connections(); got != 0 {
 		t.Errorf("%d connections after the next agent's start", got)
+	}
+	n.clean("recovery")
+}
+
+// TestFlushFails: if connections to a deleted container cannot be flushed, its address is not allocated again and its
+// record stays, for the next agent too, but no other container waits.
+func TestFlushFails(t *testing.T) {
+	n := newNode(t)
+	closed, err := kernel.Dial(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	logged := filepath.Join(t.TempDir(), "log")
+	log, err := os.Create(logged)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = log.Close() }()
+	cfg := n.cfg
+	cfg.Reaper = kernel.NewReaper(closed, slog.New(slog.NewTextHandler(log, nil)))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = cfg.Reaper.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	broken := attach.New(cfg)
+
+	id, ns := n.pod()
+	ports := n.job(n.list(bridge, ported(8080)), id, ns)
+	addr := n.add(ports).IPs[0].Address.Addr()
+	id, ns = n.pod()
+	plain := n.job(n.list(bridge), id, ns)
+	n.add(plain)
+	for _, job := range []attach.Job{ports, plain} {
+		if err := broken.Del(t.Context(), job); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := broken.Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, found, err := n.ledger.Get(plain.Request.Key()); found || err != nil {
+		t.Errorf("the record of the container without ports is there: %t, %v", found, err)
+	}
+	if rec, found, err := n.ledger.Get(ports.Request.Key()); !found || rec.Stage != attach.Releasing || err != nil {
+		t.Errorf("the record of the other one: %t, %s, %v", found, rec.Stage, err)
+	}
+	static := fmt.Sprintf(`{"type":"bridge","bridge":"abr0","ipam":{"type":"static","addresses":[{"address":"%s/24"}]}}`, addr)
+	id, ns = n.pod()
+	_, err = broken.Add(t.Context(), n.job(n.list(static), id, ns))
+	var e *model.Error
+	if !errors.As(err, &e) || e.Code != model.CodeTryAgain {
+		t.Errorf("the address is allocated: %v", err)
+	}
+	if text, err := os.ReadFile(logged); err != nil || strings.Count(string(text), "could not be flushed") != 1 {
+		t.Errorf("%v\n%s", err, text)
+	}
+	if report, err := n.Recover(t.Context()); err != nil || report.Undone != 1 {
+		t.Errorf("%s, %v", report, err)
 	}
 	n.clean("recovery")
 }

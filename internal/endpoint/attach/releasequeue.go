@@ -5,6 +5,7 @@ package attach
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 const linger = 500 * time.Millisecond
 
 // releaseQueue cleans up after a fast DEL: it keeps a record until its links are deleted, an address until no dead link
-// can answer for it, and shared objects for a while after their last owner.
+// can answer for it and connections to it are flushed, and shared objects for a while after their last owner.
 type releaseQueue struct {
 	owners   *owners
 	cooling  *cooling
@@ -31,6 +32,7 @@ type releaseQueue struct {
 
 	mu     sync.Mutex
 	dead   []Record    // released, their links may still exist
+	held   []Record    // released, connections to their addresses could not be flushed yet
 	idle   []idleOwner // the last attachments of their networks, which still own shared objects
 	busy   bool        // a goroutine is processing dead and idle
 	hurry  bool        // do not linger
@@ -57,7 +59,8 @@ func (q *releaseQueue) enqueue(rec Record) {
 	}
 }
 
-// drain waits until the queue is empty, without lingering.
+// drain waits until the queue is empty, without lingering. Records whose connections could not be flushed stay in the ledger
+// for the next agent.
 func (q *releaseQueue) drain(ctx context.Context) error {
 	q.mu.Lock()
 	q.hurry = true
@@ -83,21 +86,49 @@ func (q *releaseQueue) run() {
 		q.mu.Lock()
 		dead := q.dead
 		q.dead = nil
-		if len(dead)+len(q.idle) == 0 {
-			q.busy = false
+		idle, held := len(q.idle), len(q.held)
+		if len(dead)+idle == 0 {
 			for _, done := range q.waiter {
 				close(done)
 			}
 			q.waiter = nil
-			q.mu.Unlock()
-			return
+			if q.busy = held > 0; !q.busy {
+				q.mu.Unlock()
+				return
+			}
 		}
 		q.mu.Unlock()
-		if len(dead) > 0 {
+		switch {
+		case len(dead) > 0:
 			q.finish(dead)
-			continue
+		case idle > 0:
+			q.removeIdle()
+		default:
+			q.awaitFlush()
 		}
-		q.removeIdle()
+	}
+}
+
+// awaitFlush waits until connections to the addresses of a held record are flushed, or another record is enqueued.
+func (q *releaseQueue) awaitFlush() {
+	_, changed := q.reaper.Flushing(nil)
+	q.mu.Lock()
+	before := len(q.held)
+	q.held = slices.DeleteFunc(q.held, func(rec Record) bool {
+		flushing, _ := q.reaper.Flushing(addresses(rec))
+		if !flushing {
+			q.dead = append(q.dead, rec)
+		}
+		return !flushing
+	})
+	freed := before - len(q.held)
+	q.mu.Unlock()
+	if freed > 0 {
+		return
+	}
+	select {
+	case <-q.wake:
+	case <-changed:
 	}
 }
 
@@ -109,6 +140,12 @@ func (q *releaseQueue) finish(dead []Record) {
 		q.log.Warn("dead links were not deleted in time", "err", err)
 	}
 	for _, rec := range dead {
+		if flushing, _ := q.reaper.Flushing(addresses(rec)); flushing {
+			q.mu.Lock()
+			q.held = append(q.held, rec)
+			q.mu.Unlock()
+			continue
+		}
 		q.cooling.end(rec.Request.Network, addresses(rec))
 		if _, any := q.rollback.sharedObjects(rec); any && q.owners.last(rec.Key()) {
 			q.mu.Lock()
