@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +24,7 @@ const (
 	groupNew, groupUpdate, groupDestroy = 1, 2, 3
 	subsystem                           = unix.NFNL_SUBSYS_CTNETLINK << 8
 	msgNew, msgGet, msgDelete           = 0, 1, 2
+	msgStats                            = 5 // IPCTNL_MSG_CT_GET_STATS
 )
 
 // Sizes in bytes: of an event with room to spare, of a part of a dump, and of a socket's events that wait for a slow reader.
@@ -95,12 +97,18 @@ type Listener struct {
 	begun, updated, ended []Event     // the current batches
 }
 
+// Source opens Listeners. Its zero value is ready.
+type Source struct {
+	mu      sync.Mutex
+	refused error // this process may not load the programs; they are not tried again
+}
+
 // Listen calls f with the events in ns (nil: the process's own namespace), some at a time, until ctx ends or the Listener is
 // closed. f is called from one goroutine, and keeps nothing of its argument. The End of a connection, and its Updates, come
 // after its New, unless New events come faster than f returns. There are no Updates before FollowStates. Events come by
 // eBPF, or else by netlink: see Fallback.
-func Listen(ctx context.Context, ns *netns.NS, f func([]Event)) (*Listener, error) {
-	from, why := openRing(ns)
+func (s *Source) Listen(ctx context.Context, ns *netns.NS, f func([]Event)) (*Listener, error) {
+	from, why := s.openRing(ns)
 	if why != nil {
 		var err error
 		if from, err = openSockets(ns); err != nil {
@@ -113,6 +121,20 @@ func Listen(ctx context.Context, ns *netns.NS, f func([]Event)) (*Listener, erro
 	}
 	l.why = why
 	return l, nil
+}
+
+// openRing is openRing, unless this process was not permitted to: trying takes a tenth of a second.
+func (s *Source) openRing(ns *netns.NS) (feed, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refused != nil {
+		return nil, s.refused
+	}
+	from, err := openRing(ns)
+	if errors.Is(err, unix.EPERM) {
+		s.refused = err
+	}
+	return from, err
 }
 
 // listen is Listen with a feed, which it closes.

@@ -4,9 +4,11 @@ package conntrack_test
 
 import (
 	"errors"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +16,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/kernel/conntrack"
 	"github.com/weft-net/weft/internal/kernel/effect"
@@ -190,9 +193,91 @@ func TestTracks(t *testing.T) {
 		if c.rules != "" {
 			nettest.Run(t, ns, "nft", c.rules)
 		}
-		if got, err := conntrack.Tracks(t.Context(), ns, c.v6); err != nil || got != c.want {
+		if got, err := new(conntrack.Source).Tracks(t.Context(), ns, c.v6); err != nil || got != c.want {
 			t.Errorf("IPv6 %t after %q: %t, %v, want %t", c.v6, c.rules, got, err, c.want)
 		}
+	}
+}
+
+// TestRefused: a process that may not load the programs tries it once.
+func TestRefused(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	var source conntrack.Source
+	why := make(chan error, 2)
+	go func() {
+		defer close(why)
+		runtime.LockOSThread() // and not unlocked: the thread ends with its capabilities
+		if err := dropCapabilities(unix.CAP_SYS_ADMIN, unix.CAP_BPF, unix.CAP_PERFMON); err != nil {
+			why <- err
+			return
+		}
+		for range 2 {
+			l, err := source.Listen(t.Context(), nil, func([]conntrack.Event) {})
+			if err != nil {
+				why <- err
+				return
+			}
+			l.Close()
+			why <- l.Fallback()
+		}
+	}()
+	first, second := <-why, <-why
+	if !errors.Is(first, unix.EPERM) {
+		t.Fatalf("the programs are not refused: %v", first)
+	}
+	if first != second {
+		t.Errorf("tried again: %v, then %v", first, second)
+	}
+}
+
+// dropCapabilities takes capabilities from this thread.
+func dropCapabilities(all ...int) error {
+	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&head, &data[0]); err != nil {
+		return err
+	}
+	for _, c := range all {
+		data[c/32].Effective &^= 1 << (c % 32)
+	}
+	return unix.Capset(&head, &data[0])
+}
+
+// TestModule: events come by eBPF also if connection tracking is a module that is not loaded before. A kernel of which it is
+// a part, or that uses it, has nothing to load.
+func TestModule(t *testing.T) {
+	if os.Getenv("WEFT_VM") == "" {
+		t.Skip("it unloads the kernel's modules: make test-vm runs it")
+	}
+	defer goleak.VerifyNone(t)
+	const module = "/sys/module/nf_conntrack"
+	for again := true; again; {
+		text, err := os.ReadFile("/proc/modules")
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		again = false
+		for line := range strings.Lines(string(text)) {
+			name, _, _ := strings.Cut(line, " ")
+			if strings.HasPrefix(name, "nf_") || strings.HasPrefix(name, "nft_") || strings.HasPrefix(name, "xt_") {
+				again = unix.DeleteModule(name, unix.O_NONBLOCK) == nil || again
+			}
+		}
+	}
+	if _, err := os.Stat(module); err == nil {
+		t.Skip("connection tracking cannot be unloaded")
+	}
+	var source conntrack.Source
+	l, err := source.Listen(t.Context(), nil, func([]conntrack.Event) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if _, err := os.Stat(module); err != nil {
+		t.Error(err)
+	}
+	if why := l.Fallback(); why != nil {
+		t.Errorf("events come by netlink: %v", why)
 	}
 }
 

@@ -3,11 +3,14 @@
 package conntrack
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/kernel/bpfcode"
+	"github.com/weft-net/weft/internal/kernel/netlink"
 )
 
 // The kernel's functions that the programs are attached to.
@@ -19,6 +22,9 @@ const (
 	// destroy is where the memory of a connection is released: nothing refers to it any more.
 	destroy = "nf_ct_destroy"
 )
+
+// module is the kernel's module with these functions.
+const module = "nf_conntrack"
 
 // Places in a record, which is on the program's stack from its beginning at -recordSize. Numbers have the host's byte
 // order.
@@ -57,9 +63,17 @@ type offsets struct {
 	tupleSize               int
 }
 
-// readOffsets reads the offsets from the kernel's BTF.
-func readOffsets() (o offsets, err error) {
-	l, err := bpfcode.ReadLayout("nf_conntrack")
+// readOffsets reads the offsets from the kernel's BTF. If connection tracking is a module that is not loaded, it is loaded.
+func readOffsets() (offsets, error) {
+	o, err := readOffsetsNow()
+	if err != nil && loadModule() == nil {
+		return readOffsetsNow()
+	}
+	return o, err
+}
+
+func readOffsetsNow() (o offsets, err error) {
+	l, err := bpfcode.ReadLayout(module)
 	if err != nil {
 		return o, err
 	}
@@ -79,6 +93,18 @@ func readOffsets() (o offsets, err error) {
 		err = fmt.Errorf("the kernel's tuples are longer than %d bytes", tuplesSize)
 	}
 	return o, err
+}
+
+// loadModule has the kernel load the module: it does with the first request about connections.
+func loadModule() (err error) {
+	sock, err := netlink.Open(nil, netlink.Options{Protocol: unix.NETLINK_NETFILTER, Datagrams: 1, Size: eventSize})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, sock.Close()) }()
+	var b netlink.Batch
+	b.Netfilter(subsystem|msgStats, unix.NLM_F_ACK, unix.AF_UNSPEC, unix.NFNETLINK_V0, 0)
+	return sock.Exchange(&b, func(a netlink.Answer) bool { return a.Done() })
 }
 
 // maps are descriptors of the programs' maps.

@@ -21,7 +21,7 @@ const probeWait = 200 * time.Millisecond
 // Tracks reports whether ns (nil: the process's own namespace) tracks connections of a family, which it does as long as a
 // rule uses connection tracking. It sends a datagram on the loopback interface, which must be up, to a port that it owns.
 // Without the family there is an error.
-func Tracks(ctx context.Context, ns *netns.NS, v6 bool) (tracks bool, err error) {
+func (s *Source) Tracks(ctx context.Context, ns *netns.NS, v6 bool) (tracks bool, err error) {
 	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	if v6 {
 		loopback = netip.IPv6Loopback()
@@ -44,7 +44,7 @@ func Tracks(ctx context.Context, ns *netns.NS, v6 bool) (tracks bool, err error)
 	}
 	src := from.LocalAddr().(*net.UDPAddr).AddrPort()
 	seen := make(chan struct{}, 1)
-	l, err := Listen(ctx, ns, func(all []Event) {
+	l, err := s.Listen(ctx, ns, func(all []Event) {
 		if slices.ContainsFunc(all, func(e Event) bool { return e.Kind == New && e.Src == src }) {
 			select {
 			case seen <- struct{}{}:

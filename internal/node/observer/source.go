@@ -16,6 +16,7 @@ import (
 type source struct {
 	cfg        Config
 	to         callbacks
+	feed       conntrack.Source
 	events     *conntrack.Listener // nil: closed
 	states     bool                // its listener follows the states of connections
 	fellBack   bool                // that events come by netlink has been logged
@@ -55,7 +56,7 @@ func (s *source) open(events, packets bool) (err error) {
 		s.events = nil
 	}
 	if events && s.events == nil {
-		if s.events, err = conntrack.Listen(context.Background(), s.cfg.NS, s.to.events); err != nil {
+		if s.events, err = s.feed.Listen(context.Background(), s.cfg.NS, s.to.events); err != nil {
 			s.events = nil
 			return err
 		}

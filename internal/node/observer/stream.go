@@ -202,7 +202,7 @@ func (o *Observer) untracked(ctx context.Context) (notes []string) {
 		if v6 {
 			family = "IPv6"
 		}
-		if tracks, err := conntrack.Tracks(ctx, o.cfg.NS, v6); err == nil && !tracks { // or the node has no such family
+		if tracks, err := o.source.feed.Tracks(ctx, o.cfg.NS, v6); err == nil && !tracks { // or the node has no such family
 			notes = append(notes, family+" connections are not observed: no rule of the node's packet filters tracks them")
 		}
 	}
