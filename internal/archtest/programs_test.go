@@ -74,9 +74,10 @@ func TestPrograms(t *testing.T) {
 		},
 		{
 			"./cmd/weft-plugin",
-			"weft-plugin starts once for each call: no Kubernetes, no database, no command line library, no web server",
+			"weft-plugin starts once for each call: no Kubernetes, no database, no command line library, no web server, no eBPF",
 			func(p string) bool {
-				return !below(p, "k8s.io", "sigs.k8s.io", "go.etcd.io", "github.com/spf13", "net/http", "google.golang.org")
+				return !below(p, "k8s.io", "sigs.k8s.io", "go.etcd.io", "github.com/spf13", "net/http", "google.golang.org",
+					"github.com/cilium")
 			},
 		},
 		{

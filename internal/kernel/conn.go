@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/weft-net/weft/internal/kernel/ipset"
+	"github.com/weft-net/weft/internal/kernel/join"
 	"github.com/weft-net/weft/internal/kernel/link"
 	"github.com/weft-net/weft/internal/kernel/netfilter"
 	"github.com/weft-net/weft/internal/kernel/nft"
@@ -41,6 +42,8 @@ type Conn struct {
 	// Changing, which may be nil, is called with a setting of the namespace, or of another owner's link, and its value,
 	// before Apply changes it. After an error it is not changed. It must be set before the first Apply.
 	Changing func(name, value string) error
+	// Programs, which may be nil, join links by eBPF. It must be set before the first Apply.
+	Programs join.Programs
 	*netfilter.Filters
 	connections
 }

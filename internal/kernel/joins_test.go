@@ -260,10 +260,10 @@ func TestJoinByTCX(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := join.Way{
-		In:   join.Namespace{NS: s.PodNS, Reader: s.Pod.reader, Socket: s.Pod.rtnl, Filters: s.Pod.Filters},
+		In:   join.Namespace{NS: s.PodNS, Reader: s.Pod.reader, Socket: s.Pod.rtnl, Filters: s.Pod.Filters, Programs: redirect.Joins{}},
 		Join: guest.Pod.Joins[0], How: state.JoinPeer, Tap: links["tap0"], Link: links["eth0"],
 	}
-	tap, back, err := w.Programs()
+	tap, back, err := redirect.Joins{}.Of(w)
 	if err := errors.Join(err, w.EndAll(t.Context())); err != nil {
 		t.Fatal(err)
 	}

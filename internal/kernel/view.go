@@ -56,10 +56,11 @@ func newView(name state.SpaceName, c *Conn, want state.Space) *view {
 		conf          *sysctl.Files
 		ns            *netns.NS
 		packetFilters *netfilter.Filters
+		programs      join.Programs
 		changing      func(name, value string) error
 	)
 	if c != nil {
-		changing = c.Changing
+		changing, programs = c.Changing, c.Programs
 		ask, sock, conf, ns, packetFilters = c.reader, c.rtnl, c.conf, c.ns, c.Filters
 	}
 	v.checksums = checksums{want: want.Links, links: v.links, ns: ns}
@@ -74,7 +75,7 @@ func newView(name state.SpaceName, c *Conn, want state.Space) *view {
 	v.sysctls = &sysctls{want: want.Sysctls, links: v.links, files: conf, values: map[string]sysctl.Value{}, changing: changing}
 	v.joins = &joins{
 		space: name, want: want.Joins, wantLinks: want.Links, links: v.links,
-		in: join.Namespace{NS: ns, Reader: ask, Socket: sock, Filters: packetFilters},
+		in: join.Namespace{NS: ns, Reader: ask, Socket: sock, Filters: packetFilters, Programs: programs},
 	}
 	v.qdiscs = &qdiscs{want: want.Qdiscs, links: v.links, reader: ask}
 	v.filters = filters{

@@ -47,6 +47,7 @@ func (n *namespaces) open(ns *netns.NS) (kernel.Spaces, func(), error) {
 	if err != nil {
 		return s, nil, fmt.Errorf("namespace %s: %w", ns.Path(), err)
 	}
+	pod.Programs = n.host.Programs
 	s.Pod = pod
 	return s, func() { _ = pod.Close() }, nil
 }

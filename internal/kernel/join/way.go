@@ -23,6 +23,19 @@ type Namespace struct {
 	Reader  *reader.Reader
 	Socket  *rtnl.Socket
 	Filters *netfilter.Filters
+	// Programs join links by eBPF. Without them, links are joined by other methods: a program that connects no VM does not
+	// link an eBPF library.
+	Programs Programs
+}
+
+// Programs join two links by eBPF programs. Package redirect implements it.
+type Programs interface {
+	// Run reports whether both links run exactly the programs of the join.
+	Run(ctx context.Context, w Way) (bool, error)
+	// Begin attaches the programs to both links.
+	Begin(ctx context.Context, w Way) error
+	// End detaches all programs of joins that are not filters from the existing links.
+	End(ctx context.Context, w Way) error
 }
 
 // Way is a join by one method. Each method adds something to both links: the direction to the guest comes first, so
@@ -46,7 +59,10 @@ func (w Way) is(ctx context.Context) (bool, error) {
 	if limited, err := w.limited(ctx); w.How == state.JoinPeer && (err != nil || limited) {
 		return false, err
 	}
-	return w.runs(ctx)
+	if w.In.Programs == nil {
+		return false, nil
+	}
+	return w.In.Programs.Run(ctx, w)
 }
 
 // limited reports whether the link has a root qdisc that is not the kernel's default.
@@ -74,7 +90,10 @@ func (w Way) begin(ctx context.Context) error {
 			return fmt.Errorf("link %s has no other end in another namespace: %w", w.Link.Name, unix.EOPNOTSUPP)
 		}
 	}
-	return w.beginPrograms(ctx)
+	if w.In.Programs == nil {
+		return fmt.Errorf("this program has no eBPF: %w", unix.EOPNOTSUPP)
+	}
+	return w.In.Programs.Begin(ctx, w)
 }
 
 // end removes what this method has added to the existing links.
@@ -85,7 +104,16 @@ func (w Way) end(ctx context.Context) error {
 	case state.JoinMirred:
 		return w.endMirred(ctx)
 	}
-	return w.endPrograms(ctx)
+	return w.EndPrograms(ctx)
+}
+
+// EndPrograms detaches eBPF programs, however they are attached.
+func (w Way) EndPrograms(ctx context.Context) error {
+	err := w.endMirred(ctx) // the priorities are the same
+	if w.In.Programs == nil {
+		return err
+	}
+	return errors.Join(err, w.In.Programs.End(ctx, w))
 }
 
 // EndAll removes what any method has added.

@@ -17,6 +17,7 @@ import (
 	"github.com/weft-net/weft/internal/ipam/dhcp/exchange"
 	"github.com/weft-net/weft/internal/ipam/dhcp/lease"
 	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/kernel/redirect"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/node/adopted"
 	"github.com/weft-net/weft/internal/node/agentlock"
@@ -62,6 +63,7 @@ func (b *base) open(cfg Config) (err error) {
 	if b.host, err = kernel.Dial(nil); err != nil {
 		return fmt.Errorf("network namespace of the node: %w", err)
 	}
+	b.host.Programs = redirect.Joins{}
 	if b.boot, err = boot.ID(); err != nil {
 		return err
 	}

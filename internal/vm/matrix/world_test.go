@@ -22,6 +22,7 @@ import (
 	"github.com/weft-net/weft/internal/ipam/hostlocal"
 	"github.com/weft-net/weft/internal/ipam/static"
 	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/kernel/redirect"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
@@ -98,6 +99,7 @@ func newEnforced(t *testing.T, by site, newEnforcer func(*kernel.Conn) attach.Po
 	if err != nil {
 		t.Fatal(err)
 	}
+	host.Programs = redirect.Joins{}
 	store, err := ledger.Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/kernel/redirect"
 	"github.com/weft-net/weft/internal/netns"
 )
 
@@ -24,6 +25,7 @@ func dial(ns *netns.NS) (s kernel.Spaces, closeAll func(), err error) {
 	if s.Host, err = kernel.Dial(nil); err != nil {
 		return s, nil, err
 	}
+	s.Host.Programs = redirect.Joins{}
 	closeAll = func() { _ = s.Host.Close() }
 	if ns == nil {
 		return s, closeAll, nil
@@ -32,6 +34,6 @@ func dial(ns *netns.NS) (s kernel.Spaces, closeAll func(), err error) {
 		closeAll()
 		return s, nil, err
 	}
-	s.PodNS = ns
+	s.Pod.Programs, s.PodNS = s.Host.Programs, ns
 	return s, func() { _ = s.Pod.Close(); _ = s.Host.Close() }, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/weft-net/weft/internal/boot"
 	"github.com/weft-net/weft/internal/cli/doctor"
 	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/kernel/redirect"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/hostenv"
 	"github.com/weft-net/weft/internal/node/uninstall"
@@ -53,6 +54,7 @@ func (c *cleaning) uninstall(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	defer func() { _ = host.Close() }()
+	host.Programs = redirect.Joins{}
 	n := uninstall.New(uninstall.Config{
 		Settings: settings, Boot: id, Host: host, Now: time.Now, After: time.After,
 		Log: slog.New(slog.NewTextHandler(c.source.Env.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),

@@ -1,36 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package join
+package redirect
 
 import (
 	"context"
 	"errors"
 	"slices"
 
+	"github.com/weft-net/weft/internal/kernel/join"
 	"github.com/weft-net/weft/internal/kernel/link"
-	"github.com/weft-net/weft/internal/kernel/redirect"
 	"github.com/weft-net/weft/internal/kernel/rtnl"
 	"github.com/weft-net/weft/internal/kernel/tc"
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Programs returns the eBPF programs of the tap and of the link.
-func (w Way) Programs() (tap, back redirect.Program, err error) {
-	tap, err = redirect.FromGuest(w.Join, w.Link.Index, w.How == state.JoinPeer)
+// Joins joins links by programs. It implements join.Programs.
+type Joins struct{}
+
+// Of returns the programs of the tap and of the link of a join.
+func (Joins) Of(w join.Way) (tap, back Program, err error) {
+	tap, err = FromGuest(w.Join, w.Link.Index, w.How == state.JoinPeer)
 	if err != nil {
 		return tap, back, err
 	}
-	back, err = redirect.ToLink(w.Tap.Index)
+	back, err = ToLink(w.Tap.Index)
 	return tap, back, err
 }
 
-// runs reports whether both links run the programs of the join, however they are attached.
-func (w Way) runs(ctx context.Context) (bool, error) {
-	tap, back, err := w.Programs()
+// Run reports whether both links run the programs of the join, however they are attached.
+func (p Joins) Run(ctx context.Context, w join.Way) (bool, error) {
+	tap, back, err := p.Of(w)
 	if err != nil {
 		return false, err
 	}
-	for index, want := range map[int]redirect.Program{w.Tap.Index: tap, w.Link.Index: back} {
+	for index, want := range map[int]Program{w.Tap.Index: tap, w.Link.Index: back} {
 		have, _, err := w.In.Reader.JoinFilters(ctx, index)
 		if err != nil {
 			return false, err
@@ -38,7 +41,7 @@ func (w Way) runs(ctx context.Context) (bool, error) {
 		if slices.Equal(have, []tc.Filter{tc.ProgramFilter(want.Name)}) {
 			continue
 		}
-		name, err := redirect.Attached(w.In.NS, index)
+		name, err := Attached(w.In.NS, index)
 		if err != nil || name != want.Name {
 			return false, err
 		}
@@ -46,20 +49,20 @@ func (w Way) runs(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// beginPrograms attaches the programs to both links: as filters, or by tcx if the kernel lacks eBPF filters.
-func (w Way) beginPrograms(ctx context.Context) error {
-	tap, back, err := w.Programs()
+// Begin attaches the programs to both links: as filters, or by tcx if the kernel lacks eBPF filters.
+func (p Joins) Begin(ctx context.Context, w join.Way) error {
+	tap, back, err := p.Of(w)
 	if err != nil {
 		return err
 	}
-	var loaded []redirect.Loaded
+	var loaded []Loaded
 	defer func() {
 		for _, l := range loaded {
 			_ = l.Close() // the link keeps its own reference
 		}
 	}()
-	for _, p := range []redirect.Program{back, tap} {
-		l, err := redirect.Load(p)
+	for _, program := range []Program{back, tap} {
+		l, err := Load(program)
 		if err != nil {
 			return err
 		}
@@ -73,23 +76,23 @@ func (w Way) beginPrograms(ctx context.Context) error {
 	if err := w.In.Socket.Send(ctx, batch); err == nil {
 		return nil
 	}
-	if err := w.endPrograms(ctx); err != nil {
+	if err := w.EndPrograms(ctx); err != nil {
 		return err
 	}
 	for i, l := range loaded {
-		if err := redirect.Attach(w.In.NS, on[i].Index, l); err != nil {
+		if err := Attach(w.In.NS, on[i].Index, l); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// endPrograms detaches them, however they are attached.
-func (w Way) endPrograms(ctx context.Context) error {
-	errs := []error{w.endMirred(ctx)} // the priorities are the same
+// End detaches them from tcx; join.Way removes filters.
+func (Joins) End(_ context.Context, w join.Way) error {
+	var errs []error
 	for _, l := range []link.Found{w.Tap, w.Link} {
 		if l.Index != 0 {
-			errs = append(errs, redirect.Detach(w.In.NS, l.Index))
+			errs = append(errs, Detach(w.In.NS, l.Index))
 		}
 	}
 	return errors.Join(errs...)
