@@ -33,7 +33,7 @@ func (r *run) planLink(ctx context.Context) (bool, error) {
 	in := r.a.catalog.input(conf, r.job.Request)
 	in.Chain, in.Answers, in.IPAMTiming, in.IPAM, in.MTU = r.chain, l.answers, plugin.LinkOnly, &model.Result{},
 		r.a.resolver.podMTU(conf)
-	step, err := r.decide(ctx, in)
+	step, err := r.decide(ctx, &in)
 	if err != nil {
 		return false, err
 	}
@@ -52,9 +52,9 @@ func (r *run) planLink(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// remainder returns what a step adds to the interface that exists already. Its undo leaves the interface, which an IPAM
-// plugin may need to release the addresses.
-func (l *linkBeforeIPAM) remainder(conf model.PluginConf, step plugin.Step) (plugin.Step, error) {
+// remainder reduces a step to what it adds to the interface that exists already. Its undo leaves the interface, which an
+// IPAM plugin may need to release the addresses.
+func (l *linkBeforeIPAM) remainder(conf model.PluginConf, step *plugin.Step) error {
 	all := step.Fragment
 	out := state.Fragment{
 		Owner: all.Owner, Host: subtract(all.Host, l.fragment.Host), Pod: subtract(all.Pod, l.fragment.Pod),
@@ -63,7 +63,7 @@ func (l *linkBeforeIPAM) remainder(conf model.PluginConf, step plugin.Step) (plu
 		for _, was := range l.fragment.Space(name).Links {
 			same := func(o state.Link) bool { return o.Name == was.Name }
 			if slices.ContainsFunc(out.Space(name).Links, same) {
-				return step, model.Errorf(model.CodeInternal, "this is a bug: report it with the configuration",
+				return model.Errorf(model.CodeInternal, "this is a bug: report it with the configuration",
 					"plugin %s: plan of link %s changed once its addresses were known", conf.Type, was.Name)
 			}
 		}
@@ -77,7 +77,7 @@ func (l *linkBeforeIPAM) remainder(conf model.PluginConf, step plugin.Step) (plu
 	step.Fragment = l.withAnnouncements(out)
 	step.Restore.Host = subtract(step.Restore.Host, l.restore.Host)
 	step.Restore.Pod = subtract(step.Restore.Pod, l.restore.Pod)
-	return step, nil
+	return nil
 }
 
 // withAnnouncements adds announcements of the addresses to the neighbors: the kernel sends them when a link comes up,

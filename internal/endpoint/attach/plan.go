@@ -11,57 +11,87 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// plan runs the segment's planners and merges their plans into one act, which is not applied yet.
+// segmentPlan is the plan of a segment: the sum of its planners' steps.
+type segmentPlan struct {
+	done              state.Fragment // by earlier acts
+	fragment, restore state.Fragment
+	answers           state.Answers
+	files             []plugin.File
+	guests            []model.GuestConfig
+}
+
+// plan runs the segment's planners and merges their plans into one act, which is not applied yet. An input and a step
+// take 1.5 kB each: they are passed by reference, because the copies made a plugin's process grow its stack to 64 kB.
 func (r *run) plan(ctx context.Context) error {
-	first := r.seg.link
-	owner := plugin.Owner(r.job.Request.Key())
-	segment, restore := state.Fragment{Owner: owner}, state.Fragment{Owner: owner}
-	done := r.chain.Fragment // by earlier acts
-	if first != nil {
-		done.Merge(first.fragment)
-	}
-	answers := state.Answers{}
-	maps.Copy(answers, r.seg.answers)
-	var files []plugin.File
-	var guests []model.GuestConfig
+	p := r.newPlan()
 	for k := r.seg.from; k < r.seg.to; k++ {
-		conf := r.job.Network.Plugins[k]
-		in := r.a.catalog.input(conf, r.job.Request)
-		in.IPAM, in.Chain, in.Answers, in.MTU = r.seg.results[k], r.chain, answers, r.a.resolver.podMTU(conf)
-		if first != nil && first.plugin == k {
-			in.IPAMTiming, in.Answers = plugin.LinkMade, first.answers // the answers from before the interface existed
-		}
+		in := r.input(k, p.answers)
 		step, err := r.decide(ctx, in)
 		if err != nil {
 			return err
 		}
 		if in.IPAMTiming != plugin.IPAMFirst {
-			if step, err = first.remainder(in.Conf, step); err != nil {
+			if err := r.seg.link.remainder(in.Conf, step); err != nil {
 				return err
 			}
 		}
-		step.Result = plugin.MergeResults(r.chain.Prev, step.Result)
-		if step.Pending != nil {
-			segment = *step.Pending
-		}
-		segment.Merge(step.Fragment)
-		restore.Merge(step.Restore)
-		if step.Backup != nil {
-			files = append(files, *step.Backup)
-		}
-		guests = append(guests, step.Guests...)
-		r.chain.Pending = segment
-		r.chain.Fragment = sum(owner, done, segment)
-		r.chain.Prev = &step.Result
+		r.add(step, p)
 	}
+	r.record(p)
+	return nil
+}
+
+// newPlan returns the segment's plan before its first planner.
+func (r *run) newPlan() *segmentPlan {
+	owner := plugin.Owner(r.job.Request.Key())
+	p := &segmentPlan{
+		done: r.chain.Fragment, fragment: state.Fragment{Owner: owner}, restore: state.Fragment{Owner: owner},
+		answers: state.Answers{},
+	}
+	if first := r.seg.link; first != nil {
+		p.done.Merge(first.fragment)
+	}
+	maps.Copy(p.answers, r.seg.answers)
+	return p
+}
+
+// input returns the input of the planner of the plugin at an index.
+func (r *run) input(k int, answers state.Answers) *plugin.Input {
+	conf := r.job.Network.Plugins[k]
+	in := r.a.catalog.input(conf, r.job.Request)
+	in.IPAM, in.Chain, in.Answers, in.MTU = r.seg.results[k], r.chain, answers, r.a.resolver.podMTU(conf)
+	if first := r.seg.link; first != nil && first.plugin == k {
+		in.IPAMTiming, in.Answers = plugin.LinkMade, first.answers // the answers from before the interface existed
+	}
+	return &in
+}
+
+// add adds a planner's step to the segment's plan and to the chain.
+func (r *run) add(step *plugin.Step, p *segmentPlan) {
+	step.Result = plugin.MergeResults(r.chain.Prev, step.Result)
+	if step.Pending != nil {
+		p.fragment = *step.Pending
+	}
+	p.fragment.Merge(step.Fragment)
+	p.restore.Merge(step.Restore)
+	if step.Backup != nil {
+		p.files = append(p.files, *step.Backup)
+	}
+	p.guests = append(p.guests, step.Guests...)
+	r.chain.Pending = p.fragment
+	r.chain.Fragment = sum(plugin.Owner(r.job.Request.Key()), p.done, p.fragment)
+	r.chain.Prev = &step.Result
+}
+
+// record adds the segment's plan to the record, as one act.
+func (r *run) record(p *segmentPlan) {
 	act := Act{
-		Kind: ActApply, Plugin: r.seg.from, Fragment: &segment,
-		NewLinks: missingSharedLinks(segment, answers), Files: files, Guests: guests,
+		Kind: ActApply, Plugin: r.seg.from, Fragment: &p.fragment,
+		NewLinks: missingSharedLinks(p.fragment, p.answers), Files: p.files, Guests: p.guests,
 	}
-	act.setRestore(restore)
+	act.setRestore(p.restore)
 	r.deferAddressState(&act)
 	r.rec.Acts, r.rec.Result = append(r.rec.Acts, act), r.chain.Prev
-	return nil
 }
 
 // setRestore stores the pre-image of what an act changes; nil if nothing existed before.
@@ -72,16 +102,17 @@ func (act *Act) setRestore(restore state.Fragment) {
 }
 
 // decide runs one planner; its queries are answered by the kernel first.
-func (r *run) decide(ctx context.Context, in plugin.Input) (plugin.Step, error) {
+func (r *run) decide(ctx context.Context, in *plugin.Input) (*plugin.Step, error) {
 	p := r.a.catalog.planners[in.Conf.Type]
-	queries, err := p.Observe(in)
+	queries, err := p.Observe(*in)
 	if err != nil {
-		return plugin.Step{}, err
+		return nil, err
 	}
 	if err := r.observe(ctx, queries, in.Answers); err != nil {
-		return plugin.Step{}, err
+		return nil, err
 	}
-	step, err := p.Plan(in)
+	step := new(plugin.Step)
+	*step, err = p.Plan(*in)
 	for _, d := range step.Warnings {
 		if _, notified := r.a.loggedWarnings.LoadOrStore(d.Msg, true); !notified {
 			r.a.log.Warn(d.Msg, "plugin", in.Conf.Type, "field", d.Field, "hint", d.Hint)
