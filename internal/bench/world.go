@@ -58,6 +58,10 @@ func newWorld(ctx context.Context, impl Impl, chain Chain, dir, volatile string)
 	if err := errors.Join(os.MkdirAll(dir, 0o755), os.MkdirAll(volatile, 0o755)); err != nil {
 		return nil, fmt.Errorf("world %s: %w", impl.Name, err)
 	}
+	impl, err := impl.copied(dir)
+	if err != nil {
+		return nil, fmt.Errorf("world %s: %w", impl.Name, err)
+	}
 	node, err := netns.Anonymous()
 	if err != nil {
 		return nil, fmt.Errorf("world %s: %w", impl.Name, err)
