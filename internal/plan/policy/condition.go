@@ -34,12 +34,7 @@ func (c addrCondition) String() string {
 	return words[0] + " " + words[1] + " != " + words[2]
 }
 
-func (c addrCondition) sets() []*setSpec {
-	if c.set == nil {
-		return nil
-	}
-	return []*setSpec{c.set}
-}
+func (c addrCondition) sets() []*setSpec { return setsOf(c.set) }
 
 func (c addrCondition) matches(k *walker, f Flow) (set, found string, ok bool) {
 	addr := f.Src
@@ -80,12 +75,7 @@ func (c portCondition) String() string {
 	return text
 }
 
-func (c portCondition) sets() []*setSpec {
-	if c.set == nil {
-		return nil
-	}
-	return []*setSpec{c.set}
-}
+func (c portCondition) sets() []*setSpec { return setsOf(c.set) }
 
 // ephemeral is the source port of a flow of which it is not known: one that programs do not choose (RFC 6335, section 6).
 const ephemeral = 50000

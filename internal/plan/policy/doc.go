@@ -37,7 +37,7 @@
 //
 //	forward ── egress ── iifname vmap @egress ─► pods/HASH/out ─► admin/… np/… np/… deny/…
 //	        └─ ingress ─ oifname vmap @ingress ─► pods/HASH/in ─► …           │
-//	                                                         ip saddr @pods4/HASH tcp dport 80 accept
+//	                                                         tcp dport 80 ip saddr @pods4/HASH accept
 //
 // A table in a pod looks the same, at the hooks of the pod's own interface.
 //

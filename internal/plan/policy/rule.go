@@ -89,23 +89,17 @@ func (m portMatch) String() string {
 	return nftProtocol(m.one.protocol) + " dport " + m.one.String()
 }
 
-// text returns the rule in nft's syntax.
-func (r rule) text() state.NftRule {
+// text returns the rule in nft's syntax, as nft prints it.
+func (r rule) text() state.NftRule { return r.textIn("") }
+
+// textIn returns the rule for a table of that family.
+func (r rule) textIn(table string) state.NftRule {
 	if r.plain != "" {
 		return state.NftRule{Text: r.plain, Comment: r.comment}
 	}
-	peer := r.peer.String()
-	if r.peer.prefix.IsValid() && r.peer.prefix.Bits() == 0 && r.port.set != nil && r.port.set.group != nil {
-		peer = "" // the port set's address implies the family
-	}
-	var words []string
-	for _, c := range r.conditions {
-		words = append(words, c.String())
-	}
-	for _, w := range []string{peer, r.port.String(), r.verdict} {
-		if w != "" {
-			words = append(words, w)
-		}
+	words := r.matches(table)
+	if r.verdict != "" {
+		words = append(words, r.verdict)
 	}
 	if r.to != nil {
 		words = append(words, r.to.name)
@@ -113,14 +107,64 @@ func (r rule) text() state.NftRule {
 	return state.NftRule{Text: strings.Join(words, " "), Comment: r.comment}
 }
 
-// sets returns the sets that the rule uses.
-func (r rule) sets() []*setSpec {
-	var out []*setSpec
-	for _, s := range []*setSpec{r.peer.set, r.port.set} {
-		if s != nil {
-			out = append(out, s)
+// matches returns the texts of the rule's matches: comparisons before lookups in sets, which cost several times as much.
+// In a table, a packet of the other family than a lookup's would then only be recognized after the comparisons; so the
+// family is compared before them, which nft does not print, because the lookup implies it.
+func (r rule) matches(table string) []string {
+	var compared, lookups []string
+	guard, guarded := "", r.peer.prefix.IsValid()
+	add := func(text string, sets []*setSpec) {
+		switch {
+		case text == "":
+		case len(sets) == 0:
+			compared = append(compared, text)
+		default:
+			lookups = append(lookups, text)
+		}
+		for _, s := range sets {
+			if s.hasFamily() {
+				guard = familyGuard(table, s.six)
+			}
 		}
 	}
+	for _, c := range r.conditions {
+		add(c.String(), c.sets())
+		guarded = guarded || len(c.sets()) == 0 && impliesFamily([]condition{c})
+	}
+	peer := r.peer.String()
+	if r.peer.prefix.IsValid() && r.peer.prefix.Bits() == 0 && r.port.set != nil && r.port.set.group != nil {
+		peer = "" // the port set's address implies the family
+	}
+	add(peer, setsOf(r.peer.set))
+	add(r.port.String(), setsOf(r.port.set))
+	if len(compared) > 0 && guard != "" && !guarded {
+		compared = append([]string{guard}, compared...)
+	}
+	return append(compared, lookups...)
+}
+
+// familyGuard returns the comparison of a packet's family in a table of that family.
+func familyGuard(table string, six bool) string {
+	switch table {
+	case "":
+		return ""
+	case TableFamily:
+		return "meta nfproto ipv" + family(six)
+	}
+	return "meta protocol " + ip(six)
+}
+
+// setsOf returns the set of a match, if it has one.
+func setsOf(s *setSpec) []*setSpec {
+	if s == nil {
+		return nil
+	}
+	return []*setSpec{s}
+}
+
+// sets returns the sets that the rule uses.
+func (r rule) sets() []*setSpec {
+	out := append(setsOf(r.peer.set), setsOf(r.port.set)...)
 	for _, c := range r.conditions {
 		out = append(out, c.sets()...)
 	}

@@ -24,6 +24,9 @@ type setSpec struct {
 // hasAddress reports whether an element is an address with a port.
 func (s *setSpec) hasAddress() bool { return s.pairs != nil || s.group != nil && s.group.port != nil }
 
+// hasFamily reports whether its elements are addresses of one family.
+func (s *setSpec) hasFamily() bool { return s.ports == nil && s.links == nil }
+
 // definition returns the set without its elements.
 func (s *setSpec) definition() state.Set {
 	addr := "ipv4_addr"

@@ -181,7 +181,7 @@ func (t *table) texts(c *chain) []state.NftRule {
 		if c.accept != "" && r.verdict == verdictAccept {
 			r.verdict = c.accept
 		}
-		out = append(out, r.text())
+		out = append(out, r.textIn(t.place.Family()))
 	}
 	return out
 }

@@ -171,7 +171,7 @@ func TestShow(t *testing.T) {
 		v.Interfaces[0].Egress.Isolated {
 		t.Errorf("%+v", v.Interfaces[0])
 	}
-	if len(in.Rules) != 2 || in.Rules[0].Text != "ip saddr @pods4/259ce668bbb4c5c8 tcp dport 5432 accept" ||
+	if len(in.Rules) != 2 || in.Rules[0].Text != "tcp dport 5432 ip saddr @pods4/259ce668bbb4c5c8 accept" ||
 		in.Rules[0].Sets["pods4/259ce668bbb4c5c8"] != 2 {
 		t.Errorf("%+v", in.Rules)
 	}

@@ -310,6 +310,8 @@ func (w *walker) field(tok []string) (value, int, error) {
 		return value{ok: true, name: "original"}, 2, nil
 	case two == "meta l4proto":
 		return value{ok: true, name: f.proto}, 2, nil
+	case two == "meta nfproto":
+		return value{ok: true, name: map[bool]string{true: "ipv4", false: "ipv6"}[f.src.Is4()]}, 2, nil
 	case two == "meta protocol":
 		return value{ok: true, name: map[bool]string{true: "ip", false: "ip6"}[f.src.Is4()]}, 2, nil
 	case two == "ip saddr" || two == "ip6 saddr":
