@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/ipam/duplicatenode"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/notify"
 )
@@ -25,7 +26,7 @@ type acquirer struct {
 	kick       notify.Chan
 	clock      *clock
 	state      *nodeState
-	duplicates *duplicateNodes
+	duplicates *duplicatenode.Detector
 	journal    *journalFile
 	registry   *registry
 	requests   *requests

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam/claims"
+	"github.com/weft-net/weft/internal/ipam/duplicatenode"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -18,7 +19,7 @@ type affinity struct {
 	cfg        *Config
 	clock      *clock
 	state      *nodeState
-	duplicates *duplicateNodes
+	duplicates *duplicatenode.Detector
 	journal    *journalFile
 	registry   *registry
 	requests   *requests
@@ -117,7 +118,7 @@ func (af *affinity) readOwner(ctx context.Context, p *pool, cidr netip.Prefix) e
 	if err != nil {
 		return err
 	}
-	ours := af.duplicates.owns(spec)
+	ours := af.duplicates.Owns(spec)
 	af.state.mu.Lock()
 	unknown := p.blocks[cidr] == nil
 	if !ours {
@@ -181,11 +182,11 @@ func (af *affinity) refresh(ctx context.Context, p *pool, b *block) (bool, error
 	if b.state == releasing {
 		return false, af.forget(p, b)
 	}
-	if err == nil && !b.borrowed() && spec.Node == af.cfg.Node && !af.duplicates.ownershipLost(b, spec) {
+	if err == nil && !b.borrowed() && spec.Node == af.cfg.Node && !af.duplicates.OwnershipLost(b.cidr, spec) {
 		return true, af.adopt(ctx, p, o, spec) // ours: the answer was lost
 	}
 	if with := spec.Lent[b.cidr.Addr()]; err == nil && b.borrowed() &&
-		af.duplicates.claimedHere(claimKey(p.name, b.cidr), with) {
+		af.duplicates.ClaimedHere(p.name, b.cidr, with) {
 		_, err := af.claimBorrowed(ctx, p, b.cidr.Addr(), claims.OfEntry(with), o, spec) // the same for a borrowed address
 		return true, err
 	}

@@ -41,7 +41,7 @@ func (ob *acquirer) specificAddress(ctx context.Context, p *pool, w want) (bool,
 	if err != nil {
 		return false, err
 	}
-	if ob.duplicates.owns(spec) || ob.registry.hasBlock(p, cidr) && spec.Node == ob.cfg.Node {
+	if ob.duplicates.Owns(spec) || ob.registry.hasBlock(p, cidr) && spec.Node == ob.cfg.Node {
 		return ob.specificFromOwnBlock(ctx, p, w, o, spec)
 	}
 	ob.state.mu.Lock()
@@ -131,7 +131,7 @@ func (af *affinity) claimBorrowed(
 	}
 	ownEntry := ""
 	got, spec, err := af.registry.updateBlock(ctx, o, spec, func(s *model.AddressBlock, claim string) {
-		ownEntry = af.duplicates.withMachineID(claim) + claims.EntrySuffix(of)
+		ownEntry = af.duplicates.WithMachineID(claim) + claims.EntrySuffix(of)
 		s.Lent, s.Granted = withEntry(s.Lent, a, af.cfg.Node+"/"+ownEntry), af.requests.ungrant(s.Granted, a)
 	})
 	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {

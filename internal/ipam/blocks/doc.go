@@ -3,8 +3,9 @@
 // Package blocks allocates addresses that are unique in the whole cluster. A node claims blocks of a pool in the datastore
 // and allocates from them out of its local state: most ADDs need no request to the datastore.
 //
-// Package whereabouts below it reads the configurations and objects of the plugin whereabouts. Package audit compares the
-// objects in the datastore with pods and nodes, without an engine.
+// Package whereabouts below it reads the configurations and objects of the plugin whereabouts, package duplicatenode
+// detects another host that runs as the same node. Package audit compares the objects in the datastore with pods and
+// nodes, without an engine.
 //
 // # Vocabulary
 //
@@ -25,7 +26,6 @@
 // Each owns its state, and depends on those above it only. An Engine builds them.
 //
 //	nodeState       pools, blocks and allocations: an ADD is served from it. Its mutex is never locked during a request
-//	duplicateNodes  claims of another host that runs as the same node
 //	journalFile     what an engine restores after a restart
 //	poolSelector    which addresses of which pools may serve an attachment
 //	registry        the objects of pools and blocks in the datastore

@@ -71,9 +71,7 @@ func TestTwoHostsOfOneName(t *testing.T) {
 	}
 	for _, n := range nodes {
 		eventually(t, "it is written down for weft doctor", func() bool {
-			n.engine.duplicates.mu.Lock()
-			defer n.engine.duplicates.mu.Unlock()
-			return len(n.engine.duplicates.reported) == 1
+			return len(n.engine.duplicates.Report()) == 1
 		})
 	}
 	time.Sleep(6 * time.Second) // both live: however long, nothing is taken over
@@ -121,9 +119,7 @@ func TestReinstalledHost(t *testing.T) {
 		t.Error("a machine that was silent was taken for alive")
 	}
 	eventually(t, "nothing is left of it", func() bool {
-		after.engine.duplicates.mu.Lock()
-		defer after.engine.duplicates.mu.Unlock()
-		return len(after.engine.duplicates.nodes) == 0 && len(after.engine.duplicates.reported) == 0
+		return !after.engine.duplicates.Any() && len(after.engine.duplicates.Report()) == 0
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/failpoint"
 	"github.com/weft-net/weft/internal/ipam/claims"
+	"github.com/weft-net/weft/internal/ipam/duplicatenode"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/notify"
 )
@@ -73,7 +74,7 @@ type Engine struct {
 
 	clock        *clock
 	state        *nodeState
-	duplicates   *duplicateNodes
+	duplicates   *duplicatenode.Detector
 	journal      *journalFile
 	poolSelector *poolSelector
 	registry     *registry
@@ -113,10 +114,9 @@ func build(config Config) *Engine {
 		cfg: cfg, kick: kick, clock: clock, pools: map[string]*pool{}, catalog: newCatalog(),
 		unknownPool: map[netip.Addr]holder{},
 	}
-	e.duplicates = &duplicateNodes{
-		cfg: cfg, kick: kick, clock: clock, ownClaims: map[string]bool{}, mismatches: map[string]int{},
-		nodes: map[string]*duplicateNode{},
-	}
+	e.duplicates = duplicatenode.New(duplicatenode.Config{
+		Node: cfg.Node, MachineID: cfg.MachineID, GoneAfter: cfg.NodeGoneAfter, Log: cfg.Log, Now: clock.now, Found: kick,
+	})
 	e.journal = &journalFile{cfg: cfg, state: e.state, duplicates: e.duplicates}
 	e.poolSelector = &poolSelector{cfg: cfg, kick: kick, clock: clock, state: e.state}
 	e.registry = &registry{

@@ -15,6 +15,7 @@ import (
 	"sync"
 
 	"github.com/weft-net/weft/internal/atomicfile"
+	"github.com/weft-net/weft/internal/ipam/duplicatenode"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -56,7 +57,7 @@ type journalSticky struct {
 type journalFile struct {
 	cfg        *Config
 	state      *nodeState
-	duplicates *duplicateNodes
+	duplicates *duplicatenode.Detector
 
 	writing sync.Mutex // locked before the state's
 }
@@ -138,7 +139,7 @@ func (jf *journalFile) snapshot() journal {
 	defer jf.state.mu.Unlock()
 	jf.state.unsaved = false
 	j := journal{
-		Version: JournalVersion, Node: jf.cfg.Node, Blocks: []journalBlock{}, DuplicateNodes: jf.duplicates.report(),
+		Version: JournalVersion, Node: jf.cfg.Node, Blocks: []journalBlock{}, DuplicateNodes: jf.duplicates.Report(),
 		Pools: jf.state.catalog.all(),
 	}
 	for _, p := range jf.state.pools {
@@ -190,4 +191,15 @@ func (jf *journalFile) saveIfUnsaved() error {
 		return nil
 	}
 	return jf.save()
+}
+
+// DuplicateNodes returns the IDs of other hosts that the agent of that state directory has seen to claim addresses as its
+// node. An agent without blocks has no journal of them: fs.ErrNotExist.
+func DuplicateNodes(stateDir string) ([]string, error) {
+	b, err := os.ReadFile(filepath.Join(stateDir, "blocks", journalName))
+	var j journal
+	if err == nil {
+		err = json.Unmarshal(b, &j)
+	}
+	return j.DuplicateNodes, err
 }

@@ -59,7 +59,7 @@ func (rt *releaser) lentToSelf(p *pool, b *block) (own []netip.Addr) {
 		if node, claim, _ := strings.Cut(with, "/"); node != rt.cfg.Node || claim == "" {
 			continue
 		}
-		if !rt.duplicates.claimedByDuplicate(machineIDOf(with), claimKey(p.name, netip.PrefixFrom(a, a.BitLen())), with) {
+		if !rt.duplicates.LentToDuplicate(p.name, a, with) {
 			own = append(own, a)
 		}
 	}

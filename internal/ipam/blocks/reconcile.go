@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/ipam/duplicatenode"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/notify"
 )
@@ -28,7 +29,7 @@ type reconciler struct {
 	kick         notify.Chan
 	clock        *clock
 	state        *nodeState
-	duplicates   *duplicateNodes
+	duplicates   *duplicatenode.Detector
 	journal      *journalFile
 	poolSelector *poolSelector
 	registry     *registry
@@ -123,7 +124,7 @@ func (fo *reconciler) pause() time.Duration {
 			}
 		}
 	}
-	if fo.duplicates.any() {
+	if fo.duplicates.Any() {
 		return min(idleInterval, fo.cfg.Idle, fo.cfg.NodeGoneAfter/8)
 	}
 	return min(idleInterval, fo.cfg.Idle)
@@ -214,7 +215,7 @@ func (fo *reconciler) reconcile(ctx context.Context) error {
 	synced := fo.state.synced
 	fo.state.synced = true
 	fo.state.mu.Unlock()
-	synced = !fo.duplicates.resyncDue() && synced
+	synced = !fo.duplicates.ResyncDue() && synced
 	for _, p := range pools {
 		if err := fo.reconcilePool(ctx, p, !synced); err != nil {
 			errs = append(errs, err)
@@ -310,7 +311,7 @@ func (fo *reconciler) spareBlock(ctx context.Context, p *pool, w want) (bool, er
 // renewBlocks renews the claims of this node's blocks of a pool if another host of this node name must see that. The
 // caller has the pool's claim lock.
 func (fo *reconciler) renewBlocks(ctx context.Context, p *pool) error {
-	if !fo.duplicates.renewalDue() {
+	if !fo.duplicates.RenewalDue() {
 		return nil
 	}
 	for _, b := range fo.state.ownBlocks(p) {
@@ -328,7 +329,7 @@ func (fo *reconciler) renewBlocks(ctx context.Context, p *pool) error {
 // markRenewed records that the claims of all pools were renewed, forgets other hosts that are gone, and writes the
 // journal if they changed.
 func (fo *reconciler) markRenewed() error {
-	if fo.duplicates.markRenewed() {
+	if fo.duplicates.MarkRenewed() {
 		return fo.journal.save()
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/ipam/duplicatenode"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -22,7 +23,7 @@ type registry struct {
 	cfg        *Config
 	clock      *clock
 	state      *nodeState
-	duplicates *duplicateNodes
+	duplicates *duplicatenode.Detector
 
 	mu      sync.Mutex
 	missing map[string]time.Time // nodes without a Node object, since when
@@ -90,7 +91,7 @@ func (rg *registry) refreshRemote(ctx context.Context, p *pool) error {
 		if err != nil || spec.Pool != p.name {
 			continue
 		}
-		if spec.Node != rg.cfg.Node || !rg.hasBlock(p, spec.CIDR) && !rg.duplicates.owns(spec) {
+		if spec.Node != rg.cfg.Node || !rg.hasBlock(p, spec.CIDR) && !rg.duplicates.Owns(spec) {
 			others[spec.CIDR] = spec
 		}
 	}
@@ -127,7 +128,7 @@ func (rg *registry) newClaim() (string, error) {
 		return "", fmt.Errorf("random claim: %w", err)
 	}
 	claim := hex.EncodeToString(b[:])
-	rg.duplicates.recordClaim(claim)
+	rg.duplicates.RecordClaim(claim)
 	return claim, nil
 }
 

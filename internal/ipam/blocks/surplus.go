@@ -13,6 +13,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam/claims"
+	"github.com/weft-net/weft/internal/ipam/duplicatenode"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/notify"
 )
@@ -93,7 +94,7 @@ type releaser struct {
 	kick       notify.Chan
 	clock      *clock
 	state      *nodeState
-	duplicates *duplicateNodes
+	duplicates *duplicatenode.Detector
 	journal    *journalFile
 	registry   *registry
 	affinity   *affinity

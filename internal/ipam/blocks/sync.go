@@ -38,7 +38,7 @@ func (fo *reconciler) sync(ctx context.Context, p *pool) error {
 		fo.state.mu.Lock()
 		known := p.blocks[spec.CIDR] != nil
 		fo.state.mu.Unlock()
-		ours := known && spec.Node == fo.cfg.Node || fo.duplicates.owns(spec) // refresh checks known blocks
+		ours := known && spec.Node == fo.cfg.Node || fo.duplicates.Owns(spec) // refresh checks known blocks
 		if !ours {
 			fo.state.mu.Lock()
 			p.remote[spec.CIDR] = spec
@@ -73,7 +73,7 @@ func (fo *reconciler) adoptBorrowed(ctx context.Context, p *pool, o store.Object
 		known := p.blocks[netip.PrefixFrom(a, a.BitLen())] != nil
 		fo.state.mu.Unlock()
 		if !own || known || with == fo.cfg.Node+"/" && !fo.state.isHeld(p, a) ||
-			fo.duplicates.claimedByDuplicate(machineIDOf(with), claimKey(p.name, netip.PrefixFrom(a, a.BitLen())), with) {
+			fo.duplicates.LentToDuplicate(p.name, a, with) {
 			continue
 		}
 		fo.affinity.flush(ctx, fo.state.unheld(netip.PrefixFrom(a, a.BitLen())))

@@ -155,7 +155,7 @@ func (ob *acquirer) tryAssignVMAddress(
 	ob.state.mu.Lock()
 	own, single := p.blocks[spec.CIDR], p.blocks[netip.PrefixFrom(a, a.BitLen())]
 	ob.state.mu.Unlock()
-	if ob.duplicates.owns(spec) || own != nil && spec.Node == ob.cfg.Node {
+	if ob.duplicates.Owns(spec) || own != nil && spec.Node == ob.cfg.Node {
 		switch {
 		case own == nil:
 			return false, ob.affinity.adopt(ctx, p, o, spec)
@@ -192,7 +192,7 @@ func (ob *acquirer) tryAssignVMAddress(
 	ownEntry := ""
 	ob.state.markClaim(p, a, claim) // the journal is written below
 	got, spec, err := ob.registry.updateBlock(ctx, o, spec, func(s *model.AddressBlock, number string) {
-		ownEntry = ob.duplicates.withMachineID(number) + claims.EntrySuffix(claim)
+		ownEntry = ob.duplicates.WithMachineID(number) + claims.EntrySuffix(claim)
 		s.Lent, s.Requested = withEntry(s.Lent, a, ob.cfg.Node+"/"+ownEntry), withoutEntry(s.Requested, a)
 		s.Granted = ob.requests.ungrant(s.Granted, a)
 	})
