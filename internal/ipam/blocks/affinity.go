@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/ipam/claimindex"
 	"github.com/weft-net/weft/internal/ipam/claims"
 	"github.com/weft-net/weft/internal/ipam/duplicatenode"
 	"github.com/weft-net/weft/internal/model"
@@ -23,7 +24,7 @@ type affinity struct {
 	journal    *journalFile
 	registry   *registry
 	requests   *requests
-	claimed    *claimIndex
+	claimed    *claimindex.Index
 }
 
 // lockPool takes the pool's claim lock, and makes sure that the pool has the want's addresses.
@@ -263,7 +264,7 @@ func (af *affinity) release(ctx context.Context, p *pool, b *block) error {
 		return err
 	}
 	if len(b.spec.Lent) == 0 { // an address that was offered to another node may have been for a claim
-		af.claimed.willRelease(b.claim)
+		af.claimed.WillRelease(b.claim)
 	}
 	_, err = store.WithTimeout(ctx, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, af.cfg.Objects.Delete(ctx, store.AddressBlocks(), b.object.Key, b.object.Version)
@@ -298,4 +299,20 @@ func (af *affinity) recover(ctx context.Context, p *pool, b *block) error {
 	}
 	_, err := af.claimBorrowed(ctx, p, b.cidr.Addr(), claims.OfEntry(b.claim), b.object, b.spec)
 	return err
+}
+
+// markClaimed records which addresses of a block that is about to be this node's belong to claims, in the journal too:
+// the node that knew it may never come back. created: this node has just created the block's object.
+func (af *affinity) markClaimed(ctx context.Context, p *pool, cidr netip.Prefix, created bool) error {
+	found, known := af.claimed.Find(cidr)
+	if !created || !known {
+		var err error
+		if found, err = af.claimed.List(ctx, af.cfg.Objects, af.state.isWatching, cidr); err != nil {
+			return err
+		}
+	}
+	for _, c := range found {
+		af.state.markClaim(p, c.Addr, c.ClaimID)
+	}
+	return af.journal.saveIfUnsaved()
 }

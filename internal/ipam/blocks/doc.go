@@ -3,9 +3,15 @@
 // Package blocks allocates addresses that are unique in the whole cluster. A node claims blocks of a pool in the datastore
 // and allocates from them out of its local state: most ADDs need no request to the datastore.
 //
-// Package whereabouts below it reads the configurations and objects of the plugin whereabouts, package duplicatenode
-// detects another host that runs as the same node. Package audit compares the objects in the datastore with pods and
-// nodes, without an engine.
+// # Packages
+//
+// What needs no state of blocks is in packages of its own, below ipam:
+//
+//	claimindex     which addresses of a new block belong to claims
+//	duplicatenode  another host that runs as the same node
+//	whereabouts    the configurations and objects of the plugin whereabouts
+//
+// Package audit compares the objects in the datastore with pods and nodes, without an engine.
 //
 // # Vocabulary
 //
@@ -31,7 +37,6 @@
 //	registry        the objects of pools and blocks in the datastore
 //	requests        requests to the controller
 //	addressClaims   IPAMClaims, AddressClaims, and those of virtual machines
-//	claimIndex      which addresses have claims, for new blocks
 //	affinity        this node's blocks: claims, renews and releases them
 //	acquirer        an address for an attachment: from this node's blocks, else from the datastore or another node
 //	releaser        releases what is not needed, and lends what other nodes request

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/failpoint"
+	"github.com/weft-net/weft/internal/ipam/claimindex"
 	"github.com/weft-net/weft/internal/ipam/claims"
 	"github.com/weft-net/weft/internal/ipam/duplicatenode"
 	"github.com/weft-net/weft/internal/model"
@@ -125,7 +126,7 @@ func build(config Config) *Engine {
 	}
 	e.requests = &requests{cfg: cfg, state: e.state, poolSelector: e.poolSelector, registry: e.registry}
 	e.claims = &addressClaims{cfg: cfg, state: e.state, journal: e.journal, requests: e.requests}
-	claimed := &claimIndex{}
+	claimed := &claimindex.Index{}
 	e.affinity = &affinity{
 		cfg: cfg, clock: clock, state: e.state, duplicates: e.duplicates, journal: e.journal, registry: e.registry,
 		requests: e.requests, claimed: claimed,

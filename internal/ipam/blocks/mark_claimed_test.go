@@ -86,7 +86,7 @@ func TestNewBlocksDoNotListClaims(t *testing.T) {
 	eventually(t, "the blocks are watched", n.engine.state.isWatching)
 	add(1, 35)
 	eventually(t, "a list during the watch", func() bool {
-		_, ok := n.engine.affinity.claimed.find(netip.MustParsePrefix("10.1.0.0/16"))
+		_, ok := n.engine.affinity.claimed.Find(netip.MustParsePrefix("10.1.0.0/16"))
 		return ok
 	})
 	before, bytes := l.count(store.AddressClaims())
@@ -125,7 +125,7 @@ func TestClaimsOfVanishedBlocks(t *testing.T) {
 		add(fmt.Sprint("more", i))
 	}
 	eventually(t, "a list during the watch", func() bool {
-		_, ok := n.engine.affinity.claimed.find(netip.MustParsePrefix("10.1.0.0/27"))
+		_, ok := n.engine.affinity.claimed.Find(netip.MustParsePrefix("10.1.0.0/27"))
 		return ok
 	})
 
@@ -194,44 +194,4 @@ func TestClaimsOfVanishedBlocks(t *testing.T) {
 	if !found {
 		t.Errorf("the claim's address is not held for it: %+v", held)
 	}
-}
-
-// TestReleasedBlocksAreKnown: a node that releases a block and claims it again does not list the claims for it.
-func TestReleasedBlocksAreKnown(t *testing.T) {
-	ix := &claimIndex{}
-	one, two := netip.MustParsePrefix("10.0.0.0/29"), netip.MustParsePrefix("10.0.0.8/29")
-	set := func() {
-		blinds := ix.begin()
-		ix.set([]claimedAddress{{one.Addr(), "a"}, {two.Addr(), "b"}, {two.Addr().Next(), "c"}}, blinds)
-	}
-	count := func(cidr netip.Prefix) int {
-		found, ok := ix.find(cidr)
-		if !ok {
-			return -1
-		}
-		return len(found)
-	}
-	is := func(what string, cidr netip.Prefix, want int) {
-		t.Helper()
-		if got := count(cidr); got != want {
-			t.Errorf("%s: %d claims in %s, want %d", what, got, cidr, want)
-		}
-	}
-	is("not listed", one, -1)
-	set()
-	is("listed", one, 1)
-	is("listed", two, 2)
-	is("listed", netip.MustParsePrefix("10.0.0.16/29"), 0)
-	ix.willRelease("mine")
-	ix.deleted(one, "mine")
-	is("released here", one, 1)
-	ix.deleted(two, "theirs")
-	is("deleted by another", two, -1)
-	is("the rest", one, 1)
-	set()
-	is("listed again", two, 2)
-	blinds := ix.begin()
-	ix.blind() // the watch ends during the list
-	ix.set(nil, blinds)
-	is("blind", one, -1)
 }

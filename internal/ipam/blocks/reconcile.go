@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/ipam/claimindex"
 	"github.com/weft-net/weft/internal/ipam/duplicatenode"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/notify"
@@ -35,7 +36,7 @@ type reconciler struct {
 	registry     *registry
 	requests     *requests
 	affinity     *affinity
-	claimed      *claimIndex
+	claimed      *claimindex.Index
 	releaser     *releaser
 }
 
@@ -76,7 +77,7 @@ func (fo *reconciler) watch(ctx context.Context) error {
 	fo.state.synced = false
 	fo.state.catalog.beginResync()
 	fo.state.mu.Unlock()
-	defer func() { fo.state.setWatching(false); fo.claimed.blind() }()
+	defer func() { fo.state.setWatching(false); fo.claimed.WatchEnded() }()
 	retry := pollInterval
 	for {
 		select {
@@ -160,7 +161,7 @@ func (fo *reconciler) handleEvent(ev store.Event) bool {
 	}
 	fo.registry.handleOverlapLocked(spec, ev.Type == store.Deleted)
 	if ev.Type == store.Deleted {
-		fo.claimed.deleted(spec.CIDR, spec.Claim)
+		fo.claimed.BlockDeleted(spec.CIDR, spec.Claim)
 	}
 	p := fo.state.pools[spec.Pool]
 	if p == nil && ev.Type != store.Deleted && fo.claimsHere(spec) {
