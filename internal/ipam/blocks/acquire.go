@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/ipam/addrspan"
 	"github.com/weft-net/weft/internal/ipam/duplicatenode"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/notify"
@@ -346,10 +347,10 @@ func (ob *acquirer) resolve(ctx context.Context, s *settings) error {
 			if !w.network.IsValid() {
 				w.network = r.CIDR
 			}
-			w.spans = append(w.spans, usable(r.CIDR))
+			w.spans = append(w.spans, addrspan.Usable(r.CIDR))
 		}
 		if s.gateway.IsValid() {
-			w.spans = without(w.spans, span{s.gateway, s.gateway})
+			w.spans = addrspan.Without(w.spans, addrspan.Single(s.gateway))
 		}
 		if len(w.spans) > 0 {
 			s.wants = append(s.wants, w)
@@ -396,7 +397,7 @@ func (ob *acquirer) exhausted(p *pool, w want) error {
 	nodes := map[string]bool{}
 	for cidr, b := range p.remote {
 		for _, s := range w.spans {
-			if s.overlaps(cidr) {
+			if s.Overlaps(cidr) {
 				nodes[b.Node] = true
 			}
 		}
@@ -415,11 +416,11 @@ func (ob *acquirer) exhausted(p *pool, w want) error {
 	}
 	here := 0
 	for a := range p.held {
-		if inSpans(w.spans, a) {
+		if addrspan.In(w.spans, a) {
 			here++
 		}
 	}
 	return model.Errorf(model.CodeExhausted, "widen the range, or delete pods that use it",
 		"%s: no address is free in %s of pool %q: %d of %d are held on this node, and %d other nodes have the rest",
-		w.field, w.id(), p.name, here, count(w.spans), len(nodes))
+		w.field, w.id(), p.name, here, addrspan.Count(w.spans), len(nodes))
 }

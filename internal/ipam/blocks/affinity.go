@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/ipam/addrspan"
 	"github.com/weft-net/weft/internal/ipam/claimindex"
 	"github.com/weft-net/weft/internal/ipam/claims"
 	"github.com/weft-net/weft/internal/ipam/duplicatenode"
@@ -135,7 +136,7 @@ func (af *affinity) readOwner(ctx context.Context, p *pool, cidr netip.Prefix) e
 // adopt takes a block into use that the datastore assigns to this node and that this engine does not know: the answer
 // to a claim, or the journal, was lost. The new claim makes delayed requests about the old one fail.
 func (af *affinity) adopt(ctx context.Context, p *pool, o store.Object, spec model.AddressBlock) error {
-	if unheld := af.state.unheld(spec.CIDR); len(unheld) == size(spec.CIDR) && len(spec.Lent) == 0 {
+	if unheld := af.state.unheld(spec.CIDR); len(unheld) == addrspan.Size(spec.CIDR) && len(spec.Lent) == 0 {
 		if yields, err := af.registry.releaseConflicting(ctx, p, o, spec.CIDR); yields || err != nil {
 			return err
 		}

@@ -78,7 +78,7 @@ func (m *nodeState) spareTargetLocked(p *pool, w want) int {
 	if len(w.spans) == 0 || p.exhausted() {
 		return 0
 	}
-	r, ok := p.region(w.spans[0].from)
+	r, ok := p.region(w.spans[0].From)
 	if !ok {
 		return 1
 	}

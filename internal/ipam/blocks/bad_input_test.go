@@ -160,7 +160,7 @@ func FuzzSettings(f *testing.F) {
 		}
 		for _, w := range s.wants {
 			for _, s := range w.spans {
-				if s.to.Less(s.from) || !w.network.Contains(s.from) || !w.network.Contains(s.to) {
+				if s.To.Less(s.From) || !w.network.Contains(s.From) || !w.network.Contains(s.To) {
 					t.Errorf("%s: span %s of %s", conf, s, w.network)
 				}
 			}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weft-net/weft/internal/ipam/addrspan"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -32,15 +33,15 @@ func (m *nodeState) candidate(p *pool, w want, anyOf bool) (netip.Prefix, bool, 
 	var found netip.Prefix
 	for _, s := range w.spans {
 		for _, r := range p.spec.Regions {
-			if !s.overlaps(r.CIDR) {
+			if !s.Overlaps(r.CIDR) {
 				continue
 			}
-			part := keep([]span{s}, whole(r.CIDR))[0]
-			middle := part.from
+			part := addrspan.Clip([]addrspan.Span{s}, addrspan.Whole(r.CIDR))[0]
+			middle := part.From
 			if p.spec.IsClusterPool() {
 				middle = firstBlock(part, r, m.cfg.Node)
 			}
-			for _, row := range [][2]netip.Addr{{middle, part.to}, {part.from, middle.Prev()}} {
+			for _, row := range [][2]netip.Addr{{middle, part.To}, {part.From, middle.Prev()}} {
 				if cidr := p.unclaimedBetween(row[0], row[1], r, w, now, &pick); cidr.IsValid() {
 					found = cidr
 				}
@@ -62,20 +63,20 @@ func (p *pool) unclaimedBetween(
 		if i := slices.IndexFunc(p.spec.Excluded, func(x model.ExcludedRange) bool {
 			return x.CIDR.Bits() <= cidr.Bits() && x.CIDR.Contains(cidr.Addr())
 		}); i >= 0 { // it may be too large to iterate over
-			a = last(p.spec.Excluded[i].CIDR.Masked()).Next()
+			a = addrspan.Last(p.spec.Excluded[i].CIDR.Masked()).Next()
 			continue
 		}
 		if p.unclaimed(cidr) && !p.justVanished(cidr, now) && p.hasAddressFor(cidr, w) {
 			found = cidr
 			*pick--
 		}
-		a = last(cidr).Next()
+		a = addrspan.Last(cidr).Next()
 	}
 	return found
 }
 
 // firstBlock returns the first address of the block at which a node starts its search in a region.
-func firstBlock(part span, r model.AddressRegion, node string) netip.Addr {
+func firstBlock(part addrspan.Span, r model.AddressRegion, node string) netip.Addr {
 	sum := fnv.New32a()
 	_, _ = sum.Write([]byte(node))
 	bits := min(r.BlockSize-r.CIDR.Bits(), 31) // bits that number the blocks of the region
@@ -88,8 +89,8 @@ func firstBlock(part span, r model.AddressRegion, node string) netip.Addr {
 		}
 	}
 	a, _ := netip.AddrFromSlice(b)
-	if !part.contains(a) {
-		return part.from
+	if !part.Contains(a) {
+		return part.From
 	}
 	return a
 }
@@ -116,7 +117,7 @@ func (p *pool) unclaimed(cidr netip.Prefix) bool {
 // hasAddressFor reports whether a block has an address for a want.
 func (p *pool) hasAddressFor(cidr netip.Prefix, w want) bool {
 	found := false
-	each(cidr, func(a netip.Addr) bool {
+	addrspan.Each(cidr, func(a netip.Addr) bool {
 		_, reserved := p.reserved[a]
 		_, held := p.held[a]
 		found = w.allows(a) && !reserved && !held && !p.excluded(a)

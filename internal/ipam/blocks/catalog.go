@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/ipam/addrspan"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -115,7 +116,7 @@ func (c *catalog) allocatable() []choice {
 				if !w.network.IsValid() {
 					w.network = r.CIDR
 				}
-				w.spans = append(w.spans, whole(r.CIDR))
+				w.spans = append(w.spans, addrspan.Whole(r.CIDR))
 			}
 			w.name = w.id()
 			one.wants[i] = w

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/ipam/addrspan"
 	"github.com/weft-net/weft/internal/ipam/grants"
 	"github.com/weft-net/weft/internal/model"
 )
@@ -88,7 +89,7 @@ func (af *affinity) enlarge(
 		return af.requests.requestRange(ctx, p, w)
 	}
 	next, spec, err := grants.Extended(ctx, af.cfg.Objects, o, spec, lacks, model.PoolRequest{
-		Addresses: count(w.spans), Network: w.alias,
+		Addresses: addrspan.Count(w.spans), Network: w.alias,
 	})
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", w.field, err)

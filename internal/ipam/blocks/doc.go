@@ -7,6 +7,7 @@
 //
 // What needs no state of blocks is in packages of its own, below ipam:
 //
+//	addrspan       ranges of addresses
 //	claimindex     which addresses of a new block belong to claims
 //	duplicatenode  another host that runs as the same node
 //	whereabouts    the configurations and objects of the plugin whereabouts

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 
 	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/addrspan"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -82,11 +83,11 @@ func typeOf(conf json.RawMessage) string {
 // expectLocked adds demands for wants that may come.
 func (ps *poolSelector) expectLocked(wants []want, nodes int) {
 	for _, w := range wants {
-		size := model.BlockSize(w.network, count(w.spans))
+		size := model.BlockSize(w.network, addrspan.Count(w.spans))
 		if r, known := ps.regionLocked(w); known {
 			size = r.BlockSize
 		}
-		if count(w.spans)>>(w.network.Addr().BitLen()-size) < minBlocksPerNode*max(nodes, 1) {
+		if addrspan.Count(w.spans)>>(w.network.Addr().BitLen()-size) < minBlocksPerNode*max(nodes, 1) {
 			continue
 		}
 		p := ps.state.poolLocked(w.pool)
@@ -109,7 +110,7 @@ func (ps *poolSelector) regionLocked(w want) (model.AddressRegion, bool) {
 	if p == nil || len(p.spec.Regions) == 0 {
 		p = &pool{spec: ps.state.catalog.pools[w.pool]}
 	}
-	return p.region(w.spans[0].from)
+	return p.region(w.spans[0].From)
 }
 
 // PoolConfigs returns the plugin objects of networks whose addresses come from pools.

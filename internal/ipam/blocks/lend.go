@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/ipam/addrspan"
 	"github.com/weft-net/weft/internal/ipam/claims"
 	"github.com/weft-net/weft/internal/model"
 )
@@ -113,7 +114,7 @@ func (rt *releaser) toLendLocked(p *pool, b *block) (grant map[netip.Addr]string
 	if !p.exhausted() || rt.state.needsAddresses(p) {
 		return grant, refuse
 	}
-	each(b.cidr, func(a netip.Addr) bool {
+	addrspan.Each(b.cidr, func(a netip.Addr) bool {
 		if _, is := grant[a]; !is && p.free(b, a, now, false) && now.Sub(b.touched) >= urgentIdle {
 			grant[a] = ""
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weft-net/weft/internal/ipam/addrspan"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -83,7 +84,7 @@ func (p *pool) pick(w want, now time.Time, ignoreCooldown bool) (netip.Addr, boo
 // pickFrom is pick in one block; done: the address needs no comparison with other blocks.
 func (p *pool) pickFrom(b *block, w want, now time.Time, ignoreCooldown bool) (best netip.Addr, done bool) {
 	exhausted, pause := true, now.Add(maxNextFree)
-	each(b.cidr, func(a netip.Addr) bool {
+	addrspan.Each(b.cidr, func(a netip.Addr) bool {
 		if !p.free(b, a, now, true) {
 			return true
 		}
@@ -132,7 +133,7 @@ func (p *pool) countFree(w want, now time.Time, but *block, most int) int {
 		if b == but || b.exhausted || b.state != owned || now.Before(b.nextFree) || now.Before(b.pausedUntil) {
 			continue
 		}
-		each(b.cidr, func(a netip.Addr) bool {
+		addrspan.Each(b.cidr, func(a netip.Addr) bool {
 			if w.allows(a) && p.free(b, a, now, false) {
 				n++
 			}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/ipam/addrspan"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -19,7 +20,7 @@ type want struct {
 	grow bool
 	// network is the subnet of the address; spans are the acceptable addresses in it.
 	network netip.Prefix
-	spans   []span
+	spans   []addrspan.Span
 	// addr, if valid, is the only acceptable address.
 	addr netip.Addr
 	// claim is the ID of the claim that owns addr.
@@ -49,11 +50,11 @@ func (w want) id() string {
 
 // overlaps reports whether a block has acceptable addresses, as far as spans say.
 func (w want) overlaps(cidr netip.Prefix) bool {
-	return slices.ContainsFunc(w.spans, func(s span) bool { return s.overlaps(cidr) })
+	return slices.ContainsFunc(w.spans, func(s addrspan.Span) bool { return s.Overlaps(cidr) })
 }
 
 func (w want) allows(a netip.Addr) bool {
-	return inSpans(w.spans, a) && (!w.addr.IsValid() || a == w.addr)
+	return addrspan.In(w.spans, a) && (!w.addr.IsValid() || a == w.addr)
 }
 
 // holder is the owner of an address: an attachment, a claim that outlives attachments, or a claim through its
@@ -217,7 +218,7 @@ func (p *pool) blockOf(a netip.Addr) *block {
 // empty reports whether no address of a block is allocated, cooling down or lent.
 func (p *pool) empty(b *block, now time.Time) bool {
 	empty := true
-	each(b.cidr, func(a netip.Addr) bool {
+	addrspan.Each(b.cidr, func(a netip.Addr) bool {
 		_, held := p.held[a]
 		if held && p.blockOf(a) == b || !p.cooling[a].finished(now) {
 			empty = false

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/addrspan"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/notify"
 )
@@ -112,7 +113,7 @@ func (ps *poolSelector) specificWant(a netip.Addr) (want, error) {
 		family = model.IPv6
 	}
 	for _, c := range ps.state.catalog.allocatable() {
-		if w, ok := c.want(family); ok && inSpans(w.spans, a) {
+		if w, ok := c.want(family); ok && addrspan.In(w.spans, a) {
 			w.addr, w.field = a, "ipAddrs"
 			return w, nil
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/addrspan"
 )
 
 // readRange parses "10.1.0.0/16", "10.1.0.5/16" (the same) or "10.1.0.5-10.1.0.9/16".
@@ -22,21 +23,21 @@ func readRange(field string, r rangeConf) (want, error) {
 			field, r.Range)
 	}
 	w.network = p.Masked()
-	s := usable(w.network)
+	s := addrspan.Usable(w.network)
 	if both {
-		if s.from, err = addr(field+".range", start); err != nil {
+		if s.From, err = addr(field+".range", start); err != nil {
 			return w, err
 		}
-		s.to = p.Addr()
-		if !w.network.Contains(s.from) || s.to.Less(s.from) {
+		s.To = p.Addr()
+		if !w.network.Contains(s.From) || s.To.Less(s.From) {
 			return w, ipam.Invalid("begin with the lower address, both of one subnet",
-				"%s.range %q: %s is not between the beginning of %s and %s", field, r.Range, s.from, w.network, s.to)
+				"%s.range %q: %s is not between the beginning of %s and %s", field, r.Range, s.From, w.network, s.To)
 		}
 	}
 	for _, end := range []struct {
 		key, value string
 		into       *netip.Addr
-	}{{"range_start", r.Start, &s.from}, {"range_end", r.End, &s.to}} {
+	}{{"range_start", r.Start, &s.From}, {"range_end", r.End, &s.To}} {
 		if end.value == "" {
 			continue
 		}
@@ -50,18 +51,18 @@ func readRange(field string, r rangeConf) (want, error) {
 		}
 		*end.into = a
 	}
-	if s.to.Less(s.from) {
-		return w, ipam.Invalid("exchange them", "%s.range_end %s is before range_start %s", field, s.to, s.from)
+	if s.To.Less(s.From) {
+		return w, ipam.Invalid("exchange them", "%s.range_end %s is before range_start %s", field, s.To, s.From)
 	}
-	w.spans = []span{s}
-	w.spans = keep(w.spans, usable(w.network))
+	w.spans = []addrspan.Span{s}
+	w.spans = addrspan.Clip(w.spans, addrspan.Usable(w.network))
 	for i, x := range r.Exclude {
 		out, err := readExclude(x)
 		if err != nil {
 			return w, ipam.Invalid("a prefix or an address, for example 10.1.0.0/28",
 				"%s.exclude[%d] %q is neither a prefix nor an address", field, i, x)
 		}
-		w.spans = without(w.spans, whole(out))
+		w.spans = addrspan.Without(w.spans, addrspan.Whole(out))
 	}
 	return w, nil
 }
@@ -72,31 +73,4 @@ func readExclude(s string) (netip.Prefix, error) {
 	}
 	p, err := netip.ParsePrefix(strings.TrimSpace(s))
 	return p.Masked(), err
-}
-
-// usable returns the addresses of a network that a host can have: without the first and the last, as in whereabouts for
-// both families, unless there are no others.
-func usable(p netip.Prefix) span {
-	s := whole(p)
-	if p.Addr().BitLen()-p.Bits() < 2 {
-		return s
-	}
-	return span{s.from.Next(), s.to.Prev()}
-}
-
-// keep returns the spans clipped to one.
-func keep(spans []span, in span) []span {
-	var out []span
-	for _, s := range spans {
-		if s.from.Less(in.from) {
-			s.from = in.from
-		}
-		if in.to.Less(s.to) {
-			s.to = in.to
-		}
-		if !s.to.Less(s.from) {
-			out = append(out, s)
-		}
-	}
-	return out
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/addrspan"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -85,7 +86,7 @@ func (s *settings) assign() error {
 				continue
 			}
 			near = w.id()
-			if inSpans(w.spans, a) {
+			if addrspan.In(w.spans, a) {
 				w.addr, found = a, true
 				break
 			}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/ipam/addrspan"
 	"github.com/weft-net/weft/internal/ipam/claims"
 	"github.com/weft-net/weft/internal/model"
 )
@@ -28,7 +29,7 @@ const rangePoll = 100 * time.Millisecond
 // requestRange requests a want's range from the controller, and waits until the pool has it.
 func (q *requests) requestRange(ctx context.Context, p *pool, w want) (bool, error) {
 	if err := q.requestPool(ctx, model.PoolRequest{
-		Pool: p.name, CIDR: w.network, Addresses: count(w.spans), Network: w.alias,
+		Pool: p.name, CIDR: w.network, Addresses: addrspan.Count(w.spans), Network: w.alias,
 	}); err != nil {
 		return false, err
 	}

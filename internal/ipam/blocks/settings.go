@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/addrspan"
 	"github.com/weft-net/weft/internal/ipam/whereabouts"
 	"github.com/weft-net/weft/internal/model"
 )
@@ -195,12 +196,12 @@ func (s *settings) readRanges(in inner) error {
 }
 
 // withoutOwn returns the spans without the gateway and the static addresses.
-func (s *settings) withoutOwn(spans []span) []span {
+func (s *settings) withoutOwn(spans []addrspan.Span) []addrspan.Span {
 	if s.gateway.IsValid() {
-		spans = without(spans, span{s.gateway, s.gateway})
+		spans = addrspan.Without(spans, addrspan.Single(s.gateway))
 	}
 	for _, ip := range s.static {
-		spans = without(spans, span{ip.Address.Addr(), ip.Address.Addr()})
+		spans = addrspan.Without(spans, addrspan.Single(ip.Address.Addr()))
 	}
 	return spans
 }

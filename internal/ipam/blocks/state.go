@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/ipam/addrspan"
 	"github.com/weft-net/weft/internal/ipam/claims"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/notify"
@@ -101,7 +102,7 @@ func (m *nodeState) countByPool() map[string]Counts {
 			if b.state != lost {
 				c.Blocks++
 			}
-			each(b.cidr, func(a netip.Addr) bool {
+			addrspan.Each(b.cidr, func(a netip.Addr) bool {
 				if p.free(b, a, now, false) {
 					c.Free++
 				}
@@ -176,7 +177,7 @@ func (m *nodeState) unheld(cidrs ...netip.Prefix) (out []netip.Addr) {
 		}
 	}
 	for _, cidr := range cidrs {
-		each(cidr, func(a netip.Addr) bool {
+		addrspan.Each(cidr, func(a netip.Addr) bool {
 			if !held[a] {
 				out = append(out, a)
 			}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/addrspan"
 	"github.com/weft-net/weft/internal/ipam/claims"
 	"github.com/weft-net/weft/internal/model"
 )
@@ -66,7 +67,7 @@ func (s *settings) requestClaimed(c addressClaim) {
 	s.claim = c.id
 	for _, a := range c.addrs {
 		for i := range s.wants {
-			if w := &s.wants[i]; !w.addr.IsValid() && w.network.Contains(a) && inSpans(w.spans, a) {
+			if w := &s.wants[i]; !w.addr.IsValid() && w.network.Contains(a) && addrspan.In(w.spans, a) {
 				w.addr, w.claim, w.vm, w.pod, w.field = a, c.id, true, c.pod, "virtual machine "+c.vm.String()
 				break
 			}

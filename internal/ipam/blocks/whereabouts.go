@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/addrspan"
 )
 
 // dropForeign schedules the removal of a reservation that another program made for an attachment without a record. The
@@ -45,7 +46,7 @@ func Ranges(conf json.RawMessage, readFile func(string) ([]byte, error)) ([]Rang
 	var out []Range
 	for _, w := range s.wants {
 		if w.grow {
-			out = append(out, Range{Pool: w.pool, CIDR: w.network, NetworkName: w.alias, Addresses: count(w.spans)})
+			out = append(out, Range{Pool: w.pool, CIDR: w.network, NetworkName: w.alias, Addresses: addrspan.Count(w.spans)})
 		}
 	}
 	return out, err
@@ -54,5 +55,5 @@ func Ranges(conf json.RawMessage, readFile func(string) ([]byte, error)) ([]Rang
 // RangeOf returns the range of a configuration of whereabouts that has only the network.
 func RangeOf(network netip.Prefix, networkName string) Range {
 	name := poolName(inner{Type: TypeWhereabouts, NetworkName: networkName}, want{})
-	return Range{Pool: name, CIDR: network, NetworkName: networkName, Addresses: count([]span{usable(network)})}
+	return Range{Pool: name, CIDR: network, NetworkName: networkName, Addresses: addrspan.Count([]addrspan.Span{addrspan.Usable(network)})}
 }
