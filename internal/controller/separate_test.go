@@ -26,6 +26,7 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store/kube"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/poolconf"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/nettest"
 )
@@ -161,7 +162,7 @@ func (s *split) engine(node string) (add func(conf, id string, vm *model.VMRef) 
 	s.t.Cleanup(stop)
 	return func(conf, id string, vm *model.VMRef) ([]netip.Addr, error) {
 		which := 1
-		if strings.Contains(conf, blocks.TypeCalico) {
+		if strings.Contains(conf, poolconf.TypeCalico) {
 			which = 2
 		}
 		ask := ipam.Request{

@@ -17,6 +17,7 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 	weftipam "github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/poolconf"
 )
 
 // claimedSize is the prefix length of the blocks that agents claim: 64 addresses each.
@@ -158,7 +159,7 @@ func agent(
 	defer func() { cancel(); <-ended }()
 	var alloc weftipam.Allocator
 	for _, a := range e.Allocators() {
-		if a.Type() == blocks.TypeCalico {
+		if a.Type() == poolconf.TypeCalico {
 			alloc = a
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"strings"
 
 	"github.com/weft-net/weft/internal/cluster/store"
-	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/ipam/grants"
+	"github.com/weft-net/weft/internal/ipam/poolconf"
 	"github.com/weft-net/weft/internal/ipam/whereabouts"
 	"github.com/weft-net/weft/internal/model"
 )
@@ -44,7 +44,7 @@ type PoolImport struct {
 // importer collects what an import depends on.
 type importer struct {
 	foreign whereabouts.Objects
-	ranges  []blocks.Range
+	ranges  []poolconf.Range
 	pools   map[string]*PoolImport
 	blocks  []model.AddressBlock
 	pods    podIndex
@@ -140,8 +140,8 @@ func (im *importer) network(readFile func(string) ([]byte, error), o store.Objec
 	if err != nil {
 		return
 	}
-	for _, conf := range blocks.PoolConfigs([]model.NetworkAttachment{n}) {
-		ranges, err := blocks.Ranges(conf, readFile)
+	for _, conf := range poolconf.Plugins([]model.NetworkAttachment{n}) {
+		ranges, err := poolconf.Ranges(conf, readFile)
 		if err != nil {
 			im.out.Warnings = append(im.out.Warnings, fmt.Sprintf("%s: its ranges are not known here: %s", o.Key, err))
 		}
@@ -197,7 +197,7 @@ func (im *importer) targets(g whereabouts.Allocation) map[target]int {
 	}
 	for _, r := range im.foreign.Ranges {
 		if r.CIDR.Contains(g.Addr) && (!r.Known || g.MaybeOf(r.NetworkName)) {
-			whole := blocks.RangeOf(r.CIDR, g.NetworkName)
+			whole := poolconf.RangeOf(r.CIDR, g.NetworkName)
 			return map[target]int{{whole.Pool, r.CIDR}: whole.Addresses}
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam/addrspan"
 	"github.com/weft-net/weft/internal/ipam/duplicatenode"
+	"github.com/weft-net/weft/internal/ipam/poolconf"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/notify"
 )
@@ -36,7 +37,7 @@ type acquirer struct {
 }
 
 // allocate allocates an address, from this node's blocks if possible.
-func (ob *acquirer) allocate(ctx context.Context, w want, h holder) (netip.Addr, error) {
+func (ob *acquirer) allocate(ctx context.Context, w poolconf.Want, h holder) (netip.Addr, error) {
 	if a, ok, err := ob.allocateLocal(ctx, w, h, false); ok || err != nil {
 		return a, err
 	}
@@ -45,7 +46,7 @@ func (ob *acquirer) allocate(ctx context.Context, w want, h holder) (netip.Addr,
 
 // retryAcquire acquires an address from the datastore, or allocates one that is cooling down where the datastore does
 // not answer.
-func (ob *acquirer) retryAcquire(ctx context.Context, w want, h holder, limit time.Duration) (netip.Addr, error) {
+func (ob *acquirer) retryAcquire(ctx context.Context, w poolconf.Want, h holder, limit time.Duration) (netip.Addr, error) {
 	a, err := ob.acquire(ctx, w, h, limit)
 	if errors.Is(err, store.ErrNoAnswer) {
 		// An address in cooldown is better than none.
@@ -57,14 +58,14 @@ func (ob *acquirer) retryAcquire(ctx context.Context, w want, h holder, limit ti
 	return a, err
 }
 
-func storeSilent(w want, err error) error {
-	return model.Errorf(model.CodeTryAgain, "", "%s: no address of this node's own blocks is free; %w", w.field, err)
+func storeSilent(w poolconf.Want, err error) error {
+	return model.Errorf(model.CodeTryAgain, "", "%s: no address of this node's own blocks is free; %w", w.Field, err)
 }
 
 // allocateLocal allocates an address of this node's blocks, without a request to the datastore.
 func (ob *acquirer) allocateLocal(
 	ctx context.Context,
-	w want,
+	w poolconf.Want,
 	h holder,
 	ignoreCooldown bool,
 ) (netip.Addr, bool, error) {
@@ -77,7 +78,7 @@ func (ob *acquirer) allocateLocal(
 
 // acquire allocates an address that this node does not have yet: it claims a block, borrows what other nodes lend, and
 // finally requests addresses from them.
-func (ob *acquirer) acquire(ctx context.Context, w want, h holder, limit time.Duration) (netip.Addr, error) {
+func (ob *acquirer) acquire(ctx context.Context, w poolconf.Want, h holder, limit time.Duration) (netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit+time.Second) // also if the datastore does not answer
 	defer cancel()
 	p, release, err := ob.affinity.lockPool(ctx, w)
@@ -131,10 +132,10 @@ func (ob *acquirer) acquire(ctx context.Context, w want, h holder, limit time.Du
 
 // wait waits until an address may be available, or the deadline has passed.
 func (ob *acquirer) wait(
-	ctx context.Context, w want, changed <-chan struct{}, deadline <-chan time.Time,
+	ctx context.Context, w poolconf.Want, changed <-chan struct{}, deadline <-chan time.Time,
 ) (late bool, err error) {
 	var poll <-chan time.Time
-	if w.addr.IsValid() { // one node has it and was sent a request; any other address comes with a change of the pool
+	if w.Addr.IsValid() { // one node has it and was sent a request; any other address comes with a change of the pool
 		poll = ob.cfg.After(answerPoll)
 	}
 	select {
@@ -143,15 +144,15 @@ func (ob *acquirer) wait(
 	case <-deadline:
 		return true, nil
 	case <-ctx.Done():
-		return false, model.Errorf(model.CodeTryAgain, "", "%s: waiting for an address: %w", w.field, ctx.Err())
+		return false, model.Errorf(model.CodeTryAgain, "", "%s: waiting for an address: %w", w.Field, ctx.Err())
 	}
 	return false, nil
 }
 
 // reportDemand counts a call that waits for any address of a pool, and reports the pool as exhausted on this node, once
 // per call. If it returns true, also with an error, the caller ends with doneWaiting.
-func (ob *acquirer) reportDemand(ctx context.Context, p *pool, w want, already bool) (bool, error) {
-	if already || w.addr.IsValid() {
+func (ob *acquirer) reportDemand(ctx context.Context, p *pool, w poolconf.Want, already bool) (bool, error) {
+	if already || w.Addr.IsValid() {
 		return already, nil
 	}
 	ob.state.mu.Lock()
@@ -162,7 +163,7 @@ func (ob *acquirer) reportDemand(ctx context.Context, p *pool, w want, already b
 
 // allocateUnclaimed allocates an address of an unclaimed block, or one that is lent to any node; false if there is
 // none. It requests nothing from other nodes.
-func (ob *acquirer) allocateUnclaimed(ctx context.Context, w want, h holder) (netip.Addr, bool, error) {
+func (ob *acquirer) allocateUnclaimed(ctx context.Context, w poolconf.Want, h holder) (netip.Addr, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, ob.cfg.WaitLimit+time.Second)
 	defer cancel()
 	p, release, err := ob.affinity.lockPool(ctx, w)
@@ -181,11 +182,11 @@ func (ob *acquirer) allocateUnclaimed(ctx context.Context, w want, h holder) (ne
 }
 
 // claimMore claims a block for a want, or a single address; false if there is none.
-func (ob *acquirer) claimMore(ctx context.Context, p *pool, w want) (bool, error) {
+func (ob *acquirer) claimMore(ctx context.Context, p *pool, w poolconf.Want) (bool, error) {
 	if got, err := ob.affinity.takeBackLent(ctx, p, w); got || err != nil {
 		return got, err
 	}
-	if w.addr.IsValid() {
+	if w.Addr.IsValid() {
 		return ob.specificAddress(ctx, p, w)
 	}
 	if got, err := ob.claimBlock(ctx, p, w); got || err != nil {
@@ -198,7 +199,7 @@ func (ob *acquirer) claimMore(ctx context.Context, p *pool, w want) (bool, error
 }
 
 // claimBlock claims a block for a want; false if no block is left.
-func (ob *acquirer) claimBlock(ctx context.Context, p *pool, w want) (bool, error) {
+func (ob *acquirer) claimBlock(ctx context.Context, p *pool, w poolconf.Want) (bool, error) {
 	const tries = 32
 	for try := range tries {
 		cidr, ok, err := ob.state.candidate(p, w, try > 1)
@@ -225,7 +226,7 @@ func (ob *acquirer) claimBlock(ctx context.Context, p *pool, w want) (bool, erro
 // this node (for the addresses of VMs see vm_reclaim.go). An unreachable node keeps its blocks: its pods may be
 // alive. Where this node itself has no Node object, missing objects prove nothing; with a separate controller, the
 // block must also be marked as orphaned.
-func (ob *acquirer) takeOverBlock(ctx context.Context, p *pool, w want) (bool, error) {
+func (ob *acquirer) takeOverBlock(ctx context.Context, p *pool, w poolconf.Want) (bool, error) {
 	ob.state.mu.Lock()
 	if most := p.spec.MaxBlocks; most > 0 && p.blockCount() >= most {
 		ob.state.mu.Unlock()
@@ -276,7 +277,7 @@ func (ob *acquirer) doneWaiting(p *pool) {
 }
 
 // allocateAny allocates an address from the first of several pools that has one.
-func (ob *acquirer) allocateAny(ctx context.Context, wants []want, h holder) (netip.Addr, error) {
+func (ob *acquirer) allocateAny(ctx context.Context, wants []poolconf.Want, h holder) (netip.Addr, error) {
 	if len(wants) == 1 {
 		return ob.allocate(ctx, wants[0], h)
 	}
@@ -307,7 +308,7 @@ func (ob *acquirer) allocateAny(ctx context.Context, wants []want, h holder) (ne
 }
 
 // allocateCooling allocates an address in cooldown, when the datastore does not answer.
-func (ob *acquirer) allocateCooling(ctx context.Context, wants []want, h holder, silence error) (netip.Addr, error) {
+func (ob *acquirer) allocateCooling(ctx context.Context, wants []poolconf.Want, h holder, silence error) (netip.Addr, error) {
 	for _, w := range wants {
 		if a, ok, err := ob.allocateLocal(ctx, w, h, true); ok || err != nil {
 			return a, err
@@ -317,16 +318,16 @@ func (ob *acquirer) allocateCooling(ctx context.Context, wants []want, h holder,
 }
 
 // resolve adds the wants of a configuration that names only a pool: an address of each family.
-func (ob *acquirer) resolve(ctx context.Context, s *settings) error {
-	if s.pool == "" {
+func (ob *acquirer) resolve(ctx context.Context, s *poolconf.Settings) error {
+	if s.Pool == "" {
 		return nil
 	}
 	ob.state.mu.Lock()
-	p := ob.state.poolLocked(s.pool)
+	p := ob.state.poolLocked(s.Pool)
 	known := len(p.spec.Regions) > 0
 	ob.state.mu.Unlock()
 	if !known {
-		_, release, err := ob.affinity.lockPool(ctx, want{pool: s.pool, field: "ipam.pool"})
+		_, release, err := ob.affinity.lockPool(ctx, poolconf.Want{Pool: s.Pool, Field: "ipam.pool"})
 		if err != nil {
 			return err
 		}
@@ -336,67 +337,67 @@ func (ob *acquirer) resolve(ctx context.Context, s *settings) error {
 	defer ob.state.mu.Unlock()
 	if p.disabled() {
 		return model.Errorf(model.CodeTryAgain, "choose another pool, or enable it",
-			"ipam.pool: pool %q allocates no addresses: it is disabled or being deleted", s.pool)
+			"ipam.pool: pool %q allocates no addresses: it is disabled or being deleted", s.Pool)
 	}
 	for _, bits := range []int{32, 128} {
-		w := want{pool: s.pool, field: "ipam.pool"}
+		w := poolconf.Want{Pool: s.Pool, Field: "ipam.pool"}
 		for _, r := range p.spec.Regions {
 			if r.CIDR.Addr().BitLen() != bits {
 				continue
 			}
-			if !w.network.IsValid() {
-				w.network = r.CIDR
+			if !w.Network.IsValid() {
+				w.Network = r.CIDR
 			}
-			w.spans = append(w.spans, addrspan.Usable(r.CIDR))
+			w.Spans = append(w.Spans, addrspan.Usable(r.CIDR))
 		}
-		if s.gateway.IsValid() {
-			w.spans = addrspan.Without(w.spans, addrspan.Single(s.gateway))
+		if s.Gateway.IsValid() {
+			w.Spans = addrspan.Without(w.Spans, addrspan.Single(s.Gateway))
 		}
-		if len(w.spans) > 0 {
-			s.wants = append(s.wants, w)
+		if len(w.Spans) > 0 {
+			s.Wants = append(s.Wants, w)
 		}
 	}
-	if len(s.wants) == 0 {
-		return model.Errorf(model.CodeInvalidConf, "add one to its spec.regions", "ipam.pool: pool %q has no region", s.pool)
+	if len(s.Wants) == 0 {
+		return model.Errorf(model.CodeInvalidConf, "add one to its spec.regions", "ipam.pool: pool %q has no region", s.Pool)
 	}
 	return nil
 }
 
 // exhausted returns the error that says where the addresses are.
-func (ob *acquirer) exhausted(p *pool, w want) error {
+func (ob *acquirer) exhausted(p *pool, w poolconf.Want) error {
 	ob.state.mu.Lock()
 	defer ob.state.mu.Unlock()
-	if w.addr.IsValid() {
-		delete(p.requested, w.addr) // the next call requests it again
-		r, _ := p.region(w.addr)
-		cidr := netip.PrefixFrom(w.addr, r.BlockSize).Masked()
+	if w.Addr.IsValid() {
+		delete(p.requested, w.Addr) // the next call requests it again
+		r, _ := p.region(w.Addr)
+		cidr := netip.PrefixFrom(w.Addr, r.BlockSize).Masked()
 		with := p.remote[cidr]
 		if p.justVanished(cidr, ob.clock.now()) {
 			return model.Errorf(model.CodeTryAgain, "it is retried",
-				"%s: block %s of address %s was another node's until now, and is not claimed for %s", w.field, cidr, w.addr,
+				"%s: block %s of address %s was another node's until now, and is not claimed for %s", w.Field, cidr, w.Addr,
 				restoreGrace)
 		}
-		if b := p.blockOf(w.addr); b != nil && ob.clock.now().Before(b.pausedUntil.Add(ob.cfg.WaitLimit)) {
+		if b := p.blockOf(w.Addr); b != nil && ob.clock.now().Before(b.pausedUntil.Add(ob.cfg.WaitLimit)) {
 			return model.Errorf(model.CodeTryAgain, "it is retried",
-				"%s: block %s of address %s was found under this node's name: nothing is allocated from it for %s", w.field,
-				b.cidr, w.addr, restoreGrace)
+				"%s: block %s of address %s was found under this node's name: nothing is allocated from it for %s", w.Field,
+				b.cidr, w.Addr, restoreGrace)
 		} else if b != nil {
-			with.Node, _, _ = strings.Cut(b.spec.Lent[w.addr], "/")
+			with.Node, _, _ = strings.Cut(b.spec.Lent[w.Addr], "/")
 		}
 		return model.Errorf(model.CodeTryAgain, "it is free when that node releases it",
-			"%s: address %s is with node %q, which does not answer", w.field, w.addr, with.Node)
+			"%s: address %s is with node %q, which does not answer", w.Field, w.Addr, with.Node)
 	}
 	for _, b := range p.order {
 		// Also if the time ended while this call waited.
-		if ob.clock.now().Before(b.pausedUntil.Add(ob.cfg.WaitLimit)) && w.overlaps(b.cidr) {
+		if ob.clock.now().Before(b.pausedUntil.Add(ob.cfg.WaitLimit)) && w.Overlaps(b.cidr) {
 			return model.Errorf(model.CodeTryAgain, "it is retried",
 				"%s: no address is free in %s of pool %q: block %s was found under this node's name, and nothing is allocated from it for %s",
-				w.field, w.id(), p.name, b.cidr, restoreGrace)
+				w.Field, w.ID(), p.name, b.cidr, restoreGrace)
 		}
 	}
 	nodes := map[string]bool{}
 	for cidr, b := range p.remote {
-		for _, s := range w.spans {
+		for _, s := range w.Spans {
 			if s.Overlaps(cidr) {
 				nodes[b.Node] = true
 			}
@@ -407,8 +408,8 @@ func (ob *acquirer) exhausted(p *pool, w want) error {
 			model.CodeExhausted,
 			"raise it, or delete pods of this node",
 			"%s: no address is free in %s of pool %q: this node has %d blocks already, and may have no more (maxBlocksPerNode %d)",
-			w.field,
-			w.id(),
+			w.Field,
+			w.ID(),
 			p.name,
 			p.blockCount(),
 			most,
@@ -416,11 +417,11 @@ func (ob *acquirer) exhausted(p *pool, w want) error {
 	}
 	here := 0
 	for a := range p.held {
-		if addrspan.In(w.spans, a) {
+		if addrspan.In(w.Spans, a) {
 			here++
 		}
 	}
 	return model.Errorf(model.CodeExhausted, "widen the range, or delete pods that use it",
 		"%s: no address is free in %s of pool %q: %d of %d are held on this node, and %d other nodes have the rest",
-		w.field, w.id(), p.name, here, addrspan.Count(w.spans), len(nodes))
+		w.Field, w.ID(), p.name, here, addrspan.Count(w.Spans), len(nodes))
 }

@@ -4,7 +4,6 @@ package blocks
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -12,6 +11,7 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/claims"
+	"github.com/weft-net/weft/internal/ipam/poolconf"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -129,16 +129,16 @@ func (ac *addressClaims) writeClaim(ctx context.Context, c addressClaim, ips []m
 }
 
 // bindWants binds wants of specific addresses to the claim.
-func (c addressClaim) bindWants(wants [][]want) {
+func (c addressClaim) bindWants(wants [][]poolconf.Want) {
 	if c.id == "" {
 		return
 	}
 	for _, alternatives := range wants {
 		for i := range alternatives {
-			if w := &alternatives[i]; w.addr.IsValid() {
-				w.claim, w.field = c.id, fmt.Sprintf("%s: spec.addresses", c.id)
+			if w := &alternatives[i]; w.Addr.IsValid() {
+				w.Claim, w.Field = c.id, fmt.Sprintf("%s: spec.addresses", c.id)
 				if c.vm != nil {
-					w.vm, w.pod, w.field = true, c.pod, fmt.Sprintf("virtual machine %s", c.vm)
+					w.VM, w.Pod, w.Field = true, c.pod, fmt.Sprintf("virtual machine %s", c.vm)
 				}
 			}
 		}
@@ -174,9 +174,8 @@ func (ac *addressClaims) readIPAMClaim(ctx context.Context, claim string) (addre
 func (ac *addressClaims) storedClaim(ctx context.Context, req ipam.Request) (addressClaim, error) {
 	name := req.PodRequest.Claim
 	if name == "" {
-		var o outer
-		if json.Unmarshal(req.Conf, &o) == nil && o.Args.CNI.Claim != "" {
-			return ac.readIPAMClaim(ctx, ipam.Arg(req.Args, "K8S_POD_NAMESPACE")+"/"+o.Args.CNI.Claim)
+		if claim := poolconf.ClaimReference(req.Conf); claim != "" {
+			return ac.readIPAMClaim(ctx, ipam.Arg(req.Args, "K8S_POD_NAMESPACE")+"/"+claim)
 		}
 		if req.VM == nil {
 			return addressClaim{}, nil

@@ -13,6 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/ipam/claimindex"
 	"github.com/weft-net/weft/internal/ipam/claims"
 	"github.com/weft-net/weft/internal/ipam/duplicatenode"
+	"github.com/weft-net/weft/internal/ipam/poolconf"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -29,19 +30,19 @@ type affinity struct {
 }
 
 // lockPool takes the pool's claim lock, and makes sure that the pool has the want's addresses.
-func (af *affinity) lockPool(ctx context.Context, w want) (*pool, func(), error) {
+func (af *affinity) lockPool(ctx context.Context, w poolconf.Want) (*pool, func(), error) {
 	if af.cfg.Objects == nil {
 		return nil, nil, model.Errorf(model.CodeNotAvailable, "start the agent with --store-dir or with a cluster",
-			"%s: addresses of a pool need a datastore, and this agent has none", w.field)
+			"%s: addresses of a pool need a datastore, and this agent has none", w.Field)
 	}
 	af.state.mu.Lock()
-	p := af.state.poolLocked(w.pool)
+	p := af.state.poolLocked(w.Pool)
 	af.state.mu.Unlock()
 	select {
 	case p.claimLock <- struct{}{}:
 	case <-ctx.Done():
 		return nil, nil, model.Errorf(model.CodeTryAgain, "", "%s: waiting for others that claim addresses: %w",
-			w.field, ctx.Err())
+			w.Field, ctx.Err())
 	}
 	release := func() { <-p.claimLock }
 	if err := af.cover(ctx, p, w); err != nil {

@@ -6,38 +6,39 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/weft-net/weft/internal/ipam/poolconf"
 	"github.com/weft-net/weft/internal/model"
 )
 
 // allocate is allocateLocal without the flush; dirty: conntrack may still have entries of the address.
-func (m *nodeState) allocate(w want, h holder, ignoreCooldown bool) (a netip.Addr, ok, dirty bool, err error) {
+func (m *nodeState) allocate(w poolconf.Want, h holder, ignoreCooldown bool) (a netip.Addr, ok, dirty bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p, now := m.poolLocked(w.pool), m.clock.now()
-	if w.addr.IsValid() {
+	p, now := m.poolLocked(w.Pool), m.clock.now()
+	if w.Addr.IsValid() {
 		if done, err := p.checkSpecificLocked(&w, h); done || err != nil {
-			return w.addr, done && err == nil, false, err
+			return w.Addr, done && err == nil, false, err
 		}
 	}
-	a, ok = p.pick(w, now, ignoreCooldown || w.addr.IsValid())
+	a, ok = p.pick(w, now, ignoreCooldown || w.Addr.IsValid())
 	dirty = ok && p.cooling[a].needsFlush
 	if ok {
 		p.assignLocked(a, h, now)
 	}
-	if !w.addr.IsValid() {
+	if !w.Addr.IsValid() {
 		m.recordDemandLocked(p, w, now, ok)
 	}
 	return a, ok, dirty, nil
 }
 
 // checkSpecificLocked handles a specific address that is not free: done if the claim already has it, else an error.
-func (p *pool) checkSpecificLocked(w *want, h holder) (done bool, err error) {
-	was, held := p.held[w.addr]
+func (p *pool) checkSpecificLocked(w *poolconf.Want, h holder) (done bool, err error) {
+	was, held := p.held[w.Addr]
 	if !held {
-		if r, is := p.reserved[w.addr]; is {
+		if r, is := p.reserved[w.Addr]; is {
 			return false, taken(*w, reservedFor(r))
 		}
-		if r, is := p.overlappingBlock(w.addr); is {
+		if r, is := p.overlappingBlock(w.Addr); is {
 			return false, taken(*w, "pool "+r.Pool+", whose block "+r.CIDR.String()+" node "+r.Node+" has")
 		}
 		return false, nil
@@ -45,19 +46,19 @@ func (p *pool) checkSpecificLocked(w *want, h holder) (done bool, err error) {
 	if h.claim == "" || was.claim != h.claim || was.key != (model.AttachmentKey{}) {
 		return false, taken(*w, was.String())
 	}
-	if b := p.blockOf(w.addr); b == nil || b.state != owned || b.lent[w.addr] {
+	if b := p.blockOf(w.Addr); b == nil || b.state != owned || b.lent[w.Addr] {
 		return false, nil // the node that used the claim last has it; pick does not return it
 	}
-	p.held[w.addr] = h // the claim's own address, which no attachment uses
+	p.held[w.Addr] = h // the claim's own address, which no attachment uses
 	return true, nil
 }
 
 // recordDemandLocked records that an address was requested, and wakes Run to claim a spare block where few are left.
-func (m *nodeState) recordDemandLocked(p *pool, w want, now time.Time, given bool) {
-	d := p.demands[w.id()]
+func (m *nodeState) recordDemandLocked(p *pool, w poolconf.Want, now time.Time, given bool) {
+	d := p.demands[w.ID()]
 	if d == nil {
 		d = &demand{want: w}
-		p.demands[w.id()] = d
+		p.demands[w.ID()] = d
 	}
 	d.last = now
 	if !given || p.allocations < d.nextCheck {
@@ -74,11 +75,11 @@ func (m *nodeState) recordDemandLocked(p *pool, w want, now time.Time, given boo
 }
 
 // spareTargetLocked is how many free addresses are kept in reserve for a want: one block.
-func (m *nodeState) spareTargetLocked(p *pool, w want) int {
-	if len(w.spans) == 0 || p.exhausted() {
+func (m *nodeState) spareTargetLocked(p *pool, w poolconf.Want) int {
+	if len(w.Spans) == 0 || p.exhausted() {
 		return 0
 	}
-	r, ok := p.region(w.spans[0].From)
+	r, ok := p.region(w.Spans[0].From)
 	if !ok {
 		return 1
 	}

@@ -6,9 +6,9 @@ import (
 	"context"
 	"encoding/json"
 	"net/netip"
-	"slices"
 
 	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/poolconf"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -20,7 +20,7 @@ type Allocator struct {
 
 // Allocators returns the engine under each of its IPAM types: weft's own, whereabouts' and Calico's.
 func (e *Engine) Allocators() []ipam.Allocator {
-	return []ipam.Allocator{&Allocator{e, TypeWeft}, &Allocator{e, TypeWhereabouts}, &Cluster{Allocator{e, TypeCalico}}}
+	return []ipam.Allocator{&Allocator{e, poolconf.TypeWeft}, &Allocator{e, poolconf.TypeWhereabouts}, &Cluster{Allocator{e, poolconf.TypeCalico}}}
 }
 
 // Readers returns the same types for checking configurations only.
@@ -32,29 +32,16 @@ func Readers(readFile func(string) ([]byte, error)) []ipam.Allocator {
 func (a *Allocator) Type() string { return a.typ }
 
 // Keys returns the known options.
-func (a *Allocator) Keys() []string {
-	keys := []string{
-		"type", "range", "range_start", "range_end", "exclude[]", "ipRanges[].range", "ipRanges[].range_start",
-		"ipRanges[].range_end", "ipRanges[].exclude[]", "gateway", "routes[].dst", "routes[].gw", "routes[].mtu",
-		"routes[].advmss", "routes[].priority", "routes[].table", "routes[].scope",
-		"dns.nameservers[]", "dns.domain", "dns.search[]", "dns.options[]", "addresses[].address", "addresses[].gateway",
-		"enable_overlapping_ranges", "network_name",
-	}
-	if a.typ == TypeWeft {
-		return append(keys, "pool")
-	}
-	return append(keys, "log_file", "log_level", "configuration_path", "kubernetes.kubeconfig", "kubernetes.k8s_api_root",
-		"leader_lease_duration", "leader_renew_deadline", "leader_retry_period", "reconciler_cron_expression",
-		"sleep_for_race",
-		"node_slice_size", "datastore", "etcd_host", "etcd_username", "etcd_password", "etcd_key_file", "etcd_cert_file",
-		"etcd_ca_cert_file")
-}
+func (a *Allocator) Keys() []string { return poolconf.Keys(a.typ) }
 
 // Validate rejects a configuration that can never allocate an address.
 func (a *Allocator) Validate(conf json.RawMessage) error {
-	_, err := a.e.poolSelector.settings(ipam.Request{Conf: conf})
+	_, err := a.e.confs.Settings(ipam.Request{Conf: conf})
 	return err
 }
+
+// Warnings returns settings that have no effect or a surprising one.
+func (a *Allocator) Warnings(conf json.RawMessage) []model.Warning { return a.e.confs.Warnings(conf) }
 
 // Add allocates one address of each range, and the static ones.
 func (a *Allocator) Add(ctx context.Context, req ipam.Request) (model.Result, error) {
@@ -74,7 +61,7 @@ func (a *Allocator) Reserve(ctx context.Context, req ipam.Request) (ipam.Reserva
 // get allocates addresses.
 func (a *Allocator) get(ctx context.Context, req ipam.Request) (g got, err error) {
 	e := a.e
-	s, err := e.poolSelector.settings(req)
+	s, err := e.confs.Settings(req)
 	if err != nil {
 		return g, err
 	}
@@ -85,22 +72,22 @@ func (a *Allocator) get(ctx context.Context, req ipam.Request) (g got, err error
 	if err != nil {
 		return g, err
 	}
-	if err := s.assign(); err != nil {
+	if err := s.Assign(); err != nil {
 		return g, err
 	}
-	g.result, g.holder = model.Result{Routes: s.routes, DNS: s.dns}, holder{req.Key(), s.claim}
-	g.standby = req.Incoming && (claim.storeSilent || s.namedIn(claim.object))
-	for _, w := range s.wants {
-		address := w.addr
+	g.result, g.holder = model.Result{Routes: s.Routes, DNS: s.DNS}, holder{req.Key(), s.Claim}
+	g.standby = req.Incoming && (claim.storeSilent || claim.namesAll(s.Wants))
+	for _, w := range s.Wants {
+		address := w.Addr
 		if !g.standby {
 			if address, err = e.acquirer.allocate(ctx, w, g.holder); err != nil {
 				e.state.rollback(g.result.IPs, g.holder)
 				return g, err
 			}
 		}
-		ip := model.IP{Address: netip.PrefixFrom(address, w.network.Bits())}
-		if s.hasGateway(w) {
-			ip.Gateway = s.gateway
+		ip := model.IP{Address: netip.PrefixFrom(address, w.Network.Bits())}
+		if s.HasGateway(w) {
+			ip.Gateway = s.Gateway
 		}
 		g.result.IPs = append(g.result.IPs, ip)
 	}
@@ -110,18 +97,8 @@ func (a *Allocator) get(ctx context.Context, req ipam.Request) (g got, err error
 			return g, err
 		}
 	}
-	g.result.IPs = append(g.result.IPs, s.static...)
+	g.result.IPs = append(g.result.IPs, s.Static...)
 	return g, nil
-}
-
-// hasGateway reports whether the gateway belongs to a range: the one that contains it, or any of its family if none
-// does.
-func (s *settings) hasGateway(w want) bool {
-	if !s.gateway.IsValid() || s.gateway.BitLen() != w.network.Addr().BitLen() {
-		return false
-	}
-	inOne := slices.ContainsFunc(s.wants, func(w want) bool { return w.network.Contains(s.gateway) })
-	return !inOne || w.network.Contains(s.gateway)
 }
 
 // Del releases what the attachment has. It needs no valid configuration and no datastore.
@@ -139,7 +116,7 @@ func (a *Allocator) Del(_ context.Context, req ipam.Request) error {
 
 // Check reports whether the attachment holds the addresses of prev.
 func (a *Allocator) Check(_ context.Context, req ipam.Request, prev model.Result) error {
-	s, err := a.e.poolSelector.settings(req)
+	s, err := a.e.confs.Settings(req)
 	if err != nil || req.Standby {
 		return err
 	}
@@ -157,8 +134,8 @@ func (a *Allocator) Check(_ context.Context, req ipam.Request, prev model.Result
 			found++
 		}
 	}
-	wanted := len(s.wants)
-	if s.pool != "" {
+	wanted := len(s.Wants)
+	if s.Pool != "" {
 		wanted = 1
 	}
 	if found < wanted {
@@ -172,7 +149,7 @@ func (a *Allocator) Check(_ context.Context, req ipam.Request, prev model.Result
 
 // Status reports whether an address can be allocated, without side effects.
 func (a *Allocator) Status(ctx context.Context, req ipam.Request) error {
-	s, err := a.e.poolSelector.settings(req)
+	s, err := a.e.confs.Settings(req)
 	if err != nil {
 		return err
 	}

@@ -11,23 +11,24 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam/claims"
+	"github.com/weft-net/weft/internal/ipam/poolconf"
 	"github.com/weft-net/weft/internal/model"
 )
 
 // specificAddress acquires a specific address: by claiming its block, by borrowing it where its node lends it, or by a
 // request to that node. False: the request is not answered yet.
-func (ob *acquirer) specificAddress(ctx context.Context, p *pool, w want) (bool, error) {
-	if w.vm {
-		ob.state.markClaim(p, w.addr, w.claim) // whatever happens next, this node allocates it to nothing else
+func (ob *acquirer) specificAddress(ctx context.Context, p *pool, w poolconf.Want) (bool, error) {
+	if w.VM {
+		ob.state.markClaim(p, w.Addr, w.Claim) // whatever happens next, this node allocates it to nothing else
 	}
 	ob.state.mu.Lock()
-	r, ok := p.region(w.addr)
+	r, ok := p.region(w.Addr)
 	ob.state.mu.Unlock()
 	if !ok {
 		return false, model.Errorf(model.CodeInvalidConf, "choose an address of the pool", "%s: address %s is not in pool %q",
-			w.field, w.addr, p.name)
+			w.Field, w.Addr, p.name)
 	}
-	cidr := netip.PrefixFrom(w.addr, r.BlockSize).Masked()
+	cidr := netip.PrefixFrom(w.Addr, r.BlockSize).Masked()
 	o, spec, err := ob.registry.readBlock(ctx, p.name, cidr)
 	if errors.Is(err, store.ErrNotFound) {
 		ob.state.mu.Lock()
@@ -46,19 +47,19 @@ func (ob *acquirer) specificAddress(ctx context.Context, p *pool, w want) (bool,
 	}
 	ob.state.mu.Lock()
 	p.remote[cidr] = spec
-	asked := p.requested[w.addr]
+	asked := p.requested[w.Addr]
 	ob.state.mu.Unlock()
-	with, isLent := spec.Lent[w.addr]
+	with, isLent := spec.Lent[w.Addr]
 	switch {
 	case isLent && (with == "" || with == ob.cfg.Node+"/"):
-		return ob.affinity.claimBorrowed(ctx, p, w.addr, w.claim, o, spec)
-	case isLent && w.claim == "":
+		return ob.affinity.claimBorrowed(ctx, p, w.Addr, w.Claim, o, spec)
+	case isLent && w.Claim == "":
 		return false, taken(w, "node "+with[:max(0, strings.IndexByte(with, '/'))])
-	case spec.Requested[w.addr] == ob.state.requester(w):
+	case spec.Requested[w.Addr] == ob.state.requester(w):
 		return false, nil
-	case spec.Requested[w.addr] != "" || asked:
+	case spec.Requested[w.Addr] != "" || asked:
 		ob.state.mu.Lock()
-		delete(p.requested, w.addr)
+		delete(p.requested, w.Addr)
 		ob.state.mu.Unlock()
 		return false, taken(w, "an attachment on node "+spec.Node)
 	}
@@ -68,23 +69,23 @@ func (ob *acquirer) specificAddress(ctx context.Context, p *pool, w want) (bool,
 // requestFromNode writes this node's request for an address into the block's object. False: the request is not answered
 // yet.
 func (ob *acquirer) requestFromNode(
-	ctx context.Context, p *pool, w want, o store.Object, spec model.AddressBlock,
+	ctx context.Context, p *pool, w poolconf.Want, o store.Object, spec model.AddressBlock,
 ) (bool, error) {
 	_, _, err := ob.registry.updateBlock(ctx, o, spec, func(s *model.AddressBlock, _ string) {
-		s.Requested = withEntry(s.Requested, w.addr, ob.state.requester(w))
+		s.Requested = withEntry(s.Requested, w.Addr, ob.state.requester(w))
 	})
 	if err != nil {
 		return errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound), store.IgnoreConflict(err)
 	}
 	ob.state.mu.Lock()
-	p.requested[w.addr] = true
+	p.requested[w.Addr] = true
 	ob.state.mu.Unlock()
 	return false, nil
 }
 
 // specificFromOwnBlock acquires a specific address of one of this node's blocks that is not free in it.
 func (ob *acquirer) specificFromOwnBlock(
-	ctx context.Context, p *pool, w want, o store.Object, spec model.AddressBlock,
+	ctx context.Context, p *pool, w poolconf.Want, o store.Object, spec model.AddressBlock,
 ) (bool, error) {
 	ob.state.mu.Lock()
 	b := p.blocks[spec.CIDR]
@@ -98,21 +99,21 @@ func (ob *acquirer) specificFromOwnBlock(
 		}
 		return true, ob.affinity.renew(ctx, p, b)
 	}
-	with := spec.Lent[w.addr]
+	with := spec.Lent[w.Addr]
 	ob.state.mu.Lock()
-	asked := p.requested[w.addr]
-	if with == "" || asked && spec.Requested[w.addr] == "" {
-		delete(p.requested, w.addr)
+	asked := p.requested[w.Addr]
+	if with == "" || asked && spec.Requested[w.Addr] == "" {
+		delete(p.requested, w.Addr)
 	}
 	b.updateLocked(o, spec, ob.clock.now())
-	unowned := b.reclaimable(w.addr, with, ob.clock.now())
+	unowned := b.reclaimable(w.Addr, with, ob.clock.now())
 	ob.state.mu.Unlock()
 	switch {
 	case unowned:
 		return ob.affinity.takeBackLent(ctx, p, w)
-	case w.claim == "" || asked && spec.Requested[w.addr] == "":
+	case w.Claim == "" || asked && spec.Requested[w.Addr] == "":
 		return false, taken(w, "node "+with[:max(0, strings.IndexByte(with, '/'))])
-	case spec.Requested[w.addr] == ob.state.requester(w):
+	case spec.Requested[w.Addr] == ob.state.requester(w):
 		return false, nil
 	}
 	return ob.requestFromNode(ctx, p, w, o, spec) // that node used the claim last
@@ -157,7 +158,7 @@ func (af *affinity) addBorrowed(p *pool, a netip.Addr, claim string, o store.Obj
 }
 
 // borrow borrows an address that another node lends to any node.
-func (ob *acquirer) borrow(ctx context.Context, p *pool, w want) (bool, error) {
+func (ob *acquirer) borrow(ctx context.Context, p *pool, w poolconf.Want) (bool, error) {
 	for _, found := range ob.borrowableFor(p, w) {
 		cidr, a := found.CIDR, found.addr
 		o, spec, err := ob.registry.readBlock(ctx, p.name, cidr)
@@ -183,14 +184,14 @@ type borrowableAddr struct {
 	addr netip.Addr
 }
 
-func (ob *acquirer) borrowableFor(p *pool, w want) []borrowableAddr {
+func (ob *acquirer) borrowableFor(p *pool, w poolconf.Want) []borrowableAddr {
 	ob.state.mu.Lock()
 	defer ob.state.mu.Unlock()
 	var out []borrowableAddr
 	for _, spec := range p.remote {
 		for a, with := range spec.Lent {
 			_, reserved := p.reserved[a]
-			if (with == "" || with == ob.cfg.Node+"/") && w.allows(a) && !reserved {
+			if (with == "" || with == ob.cfg.Node+"/") && w.Allows(a) && !reserved {
 				out = append(out, borrowableAddr{spec, a})
 			}
 		}
@@ -199,7 +200,7 @@ func (ob *acquirer) borrowableFor(p *pool, w want) []borrowableAddr {
 }
 
 // takeBackLent reclaims addresses of this node's blocks that were lent and that no node has taken.
-func (af *affinity) takeBackLent(ctx context.Context, p *pool, w want) (bool, error) {
+func (af *affinity) takeBackLent(ctx context.Context, p *pool, w poolconf.Want) (bool, error) {
 	for _, b := range af.state.ownBlocks(p) {
 		wanted, offered := b.reclaimableFor(w, af.clock.now())
 		if !wanted || b.state != owned {
@@ -232,10 +233,10 @@ func (af *affinity) takeBackLent(ctx context.Context, p *pool, w want) (bool, er
 
 // reclaimableFor reports whether the block lends an address for a want that no node has taken, and whether any such
 // address was offered to one node.
-func (b *block) reclaimableFor(w want, now time.Time) (wanted, offered bool) {
+func (b *block) reclaimableFor(w poolconf.Want, now time.Time) (wanted, offered bool) {
 	for a, with := range b.spec.Lent {
 		back := b.reclaimable(a, with, now)
-		wanted, offered = wanted || back && w.allows(a), offered || back && with != ""
+		wanted, offered = wanted || back && w.Allows(a), offered || back && with != ""
 	}
 	return wanted, offered
 }

@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/ipam/addrspan"
+	"github.com/weft-net/weft/internal/ipam/poolconf"
 	"github.com/weft-net/weft/internal/model"
 )
 
 // candidate returns an unclaimed block: the first, or after a conflict one of the next few at random. In a pool of the
 // cluster's network each node starts at a hash of its name, so that nodes seldom choose the same block.
-func (m *nodeState) candidate(p *pool, w want, anyOf bool) (netip.Prefix, bool, error) {
+func (m *nodeState) candidate(p *pool, w poolconf.Want, anyOf bool) (netip.Prefix, bool, error) {
 	pick := 0
 	if anyOf {
 		var b [1]byte
@@ -31,7 +32,7 @@ func (m *nodeState) candidate(p *pool, w want, anyOf bool) (netip.Prefix, bool, 
 		return netip.Prefix{}, false, nil
 	}
 	var found netip.Prefix
-	for _, s := range w.spans {
+	for _, s := range w.Spans {
 		for _, r := range p.spec.Regions {
 			if !s.Overlaps(r.CIDR) {
 				continue
@@ -56,7 +57,7 @@ func (m *nodeState) candidate(p *pool, w want, anyOf bool) (netip.Prefix, bool, 
 
 // unclaimedBetween returns the pick-th unclaimed block between two addresses, or the last one; pick is counted down.
 func (p *pool) unclaimedBetween(
-	from, to netip.Addr, r model.AddressRegion, w want, now time.Time, pick *int,
+	from, to netip.Addr, r model.AddressRegion, w poolconf.Want, now time.Time, pick *int,
 ) (found netip.Prefix) {
 	for a := from; a.IsValid() && !to.Less(a) && *pick >= 0; {
 		cidr := netip.PrefixFrom(a, r.BlockSize).Masked()
@@ -115,12 +116,12 @@ func (p *pool) unclaimed(cidr netip.Prefix) bool {
 }
 
 // hasAddressFor reports whether a block has an address for a want.
-func (p *pool) hasAddressFor(cidr netip.Prefix, w want) bool {
+func (p *pool) hasAddressFor(cidr netip.Prefix, w poolconf.Want) bool {
 	found := false
 	addrspan.Each(cidr, func(a netip.Addr) bool {
 		_, reserved := p.reserved[a]
 		_, held := p.held[a]
-		found = w.allows(a) && !reserved && !held && !p.excluded(a)
+		found = w.Allows(a) && !reserved && !held && !p.excluded(a)
 		return !found
 	})
 	return found

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam/addrspan"
+	"github.com/weft-net/weft/internal/ipam/poolconf"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -33,7 +34,7 @@ type choice struct {
 	model.AddressPool
 	nodes, namespaces model.Expression
 	// wants are its addresses of IPv4 and of IPv6; a want without spans has none.
-	wants [2]want
+	wants [2]poolconf.Want
 }
 
 // put adds or updates a pool, and reports whether that changes the choice of pools.
@@ -108,17 +109,17 @@ func (c *catalog) allocatable() []choice {
 		one.nodes, _ = model.ParseExpression(p.NodeSelector) // one that cannot be read is not allocatable
 		one.namespaces, _ = model.ParseExpression(p.NamespaceSelector)
 		for i, family := range []model.IPFamily{model.IPv4, model.IPv6} {
-			w := want{pool: p.Name, field: string(family) + " address"}
+			w := poolconf.Want{Pool: p.Name, Field: string(family) + " address"}
 			for _, r := range p.Regions {
 				if r.CIDR.Addr().Is4() != (family == model.IPv4) {
 					continue
 				}
-				if !w.network.IsValid() {
-					w.network = r.CIDR
+				if !w.Network.IsValid() {
+					w.Network = r.CIDR
 				}
-				w.spans = append(w.spans, addrspan.Whole(r.CIDR))
+				w.Spans = append(w.Spans, addrspan.Whole(r.CIDR))
 			}
-			w.name = w.id()
+			w.CacheID()
 			one.wants[i] = w
 		}
 		c.choices = append(c.choices, one)
@@ -127,12 +128,12 @@ func (c *catalog) allocatable() []choice {
 }
 
 // want returns the want for an address of a family; false if the pool has none of it.
-func (c choice) want(f model.IPFamily) (want, bool) {
+func (c choice) want(f model.IPFamily) (poolconf.Want, bool) {
 	w := c.wants[0]
 	if f == model.IPv6 {
 		w = c.wants[1]
 	}
-	return w, len(w.spans) > 0
+	return w, len(w.Spans) > 0
 }
 
 // matchesPool reports whether a word names the pool: its name, or one of its regions.

@@ -9,11 +9,9 @@ import (
 	"slices"
 
 	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/poolconf"
 	"github.com/weft-net/weft/internal/model"
 )
-
-// TypeCalico is the IPAM type of the cluster's network.
-const TypeCalico = "calico-ipam"
 
 // OwnContainer is used as the container ID of the node's own addresses, such as its tunnel address.
 const OwnContainer = "node"
@@ -21,14 +19,9 @@ const OwnContainer = "node"
 // Cluster is an engine as the allocator of the cluster's network: it selects among the network's pools.
 type Cluster struct{ Allocator }
 
-// Keys returns the known options.
-func (c *Cluster) Keys() []string {
-	return []string{"type", "assign_ipv4", "assign_ipv6", "ipv4_pools[]", "ipv6_pools[]"}
-}
-
 // Validate rejects a configuration that can never allocate an address.
 func (c *Cluster) Validate(conf json.RawMessage) error {
-	_, err := c.e.poolSelector.clusterSettings(ipam.Request{Conf: conf})
+	_, err := c.e.confs.ClusterSettings(ipam.Request{Conf: conf})
 	return err
 }
 
@@ -51,7 +44,7 @@ type got struct {
 
 // get allocates addresses.
 func (c *Cluster) get(ctx context.Context, req ipam.Request) (g got, err error) {
-	conf, err := c.e.poolSelector.clusterSettings(req)
+	conf, err := c.e.confs.ClusterSettings(req)
 	if err == nil {
 		err = c.e.poolSelector.loadPools(ctx)
 	}
@@ -176,7 +169,7 @@ func (c *Cluster) Check(_ context.Context, req ipam.Request, prev model.Result) 
 
 // Status reports whether an address of each family could be allocated, without side effects.
 func (c *Cluster) Status(ctx context.Context, req ipam.Request) error {
-	conf, err := c.e.poolSelector.clusterSettings(req)
+	conf, err := c.e.confs.ClusterSettings(req)
 	if err == nil {
 		err = c.e.poolSelector.loadPools(ctx)
 	}
@@ -188,7 +181,7 @@ func (c *Cluster) Status(ctx context.Context, req ipam.Request) error {
 		return err
 	}
 	for _, alternatives := range wants {
-		if err := c.e.status(ctx, settings{wants: alternatives}); err != nil {
+		if err := c.e.status(ctx, poolconf.Settings{Wants: alternatives}); err != nil {
 			return err
 		}
 	}

@@ -11,12 +11,13 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam/addrspan"
 	"github.com/weft-net/weft/internal/ipam/grants"
+	"github.com/weft-net/weft/internal/ipam/poolconf"
 	"github.com/weft-net/weft/internal/model"
 )
 
 // cover makes sure that the pool has the addresses of a want, where the want may add them. Regions are only ever added,
 // in one compare-and-swap, so that nodes that see the same range for the first time agree on its block size.
-func (af *affinity) cover(ctx context.Context, p *pool, w want) error {
+func (af *affinity) cover(ctx context.Context, p *pool, w poolconf.Want) error {
 	af.state.mu.Lock()
 	known := p.object.Version != "" && len(p.lacks(w)) == 0
 	af.state.mu.Unlock()
@@ -38,23 +39,23 @@ func (af *affinity) cover(ctx context.Context, p *pool, w want) error {
 }
 
 // lacks returns the parts of a want's network that the pool does not have.
-func (p *pool) lacks(w want) []netip.Prefix {
-	if !w.network.IsValid() {
+func (p *pool) lacks(w poolconf.Want) []netip.Prefix {
+	if !w.Network.IsValid() {
 		return nil // any address of the pool will do
 	}
-	return grants.Missing(p.spec, w.network)
+	return grants.Missing(p.spec, w.Network)
 }
 
-func (af *affinity) coverOnce(ctx context.Context, p *pool, w want) (bool, error) {
+func (af *affinity) coverOnce(ctx context.Context, p *pool, w poolconf.Want) (bool, error) {
 	kind := store.AddressPools()
 	o, err := store.WithTimeout(ctx, func(ctx context.Context) (store.Object, error) {
 		return af.cfg.Objects.Get(ctx, kind, kind.Key("", p.name))
 	})
 	missing := errors.Is(err, store.ErrNotFound)
 	switch {
-	case missing && !w.grow:
+	case missing && !w.Grow:
 		return false, model.Errorf(model.CodeInvalidConf, "create an AddressPool of that name", "%s: there is no pool %q",
-			w.field, p.name)
+			w.Field, p.name)
 	case missing:
 		o = store.Object{}
 	case err != nil:
@@ -73,26 +74,26 @@ func (af *affinity) coverOnce(ctx context.Context, p *pool, w want) (bool, error
 	if len(lacks) == 0 {
 		return true, nil
 	}
-	if !w.grow {
+	if !w.Grow {
 		return false, model.Errorf(model.CodeInvalidConf,
 			"add it to spec.regions of the pool, or choose addresses that are there",
-			"%s: pool %q does not have %s", w.field, p.name, w.network)
+			"%s: pool %q does not have %s", w.Field, p.name, w.Network)
 	}
 	return af.enlarge(ctx, p, w, o, spec, lacks)
 }
 
 // enlarge adds regions, and reservations for what whereabouts has allocated of them.
 func (af *affinity) enlarge(
-	ctx context.Context, p *pool, w want, o store.Object, spec model.AddressPool, lacks []netip.Prefix,
+	ctx context.Context, p *pool, w poolconf.Want, o store.Object, spec model.AddressPool, lacks []netip.Prefix,
 ) (bool, error) {
 	if af.cfg.SeparateController {
 		return af.requests.requestRange(ctx, p, w)
 	}
 	next, spec, err := grants.Extended(ctx, af.cfg.Objects, o, spec, lacks, model.PoolRequest{
-		Addresses: addrspan.Count(w.spans), Network: w.alias,
+		Addresses: addrspan.Count(w.Spans), Network: w.Alias,
 	})
 	if err != nil {
-		return false, fmt.Errorf("%s: %w", w.field, err)
+		return false, fmt.Errorf("%s: %w", w.Field, err)
 	}
 	if err := af.cfg.Failpoint.At("before pool"); err != nil {
 		return false, err

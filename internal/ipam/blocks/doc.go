@@ -10,6 +10,7 @@
 //	addrspan       ranges of addresses
 //	claimindex     which addresses of a new block belong to claims
 //	duplicatenode  another host that runs as the same node
+//	poolconf       the configurations that request addresses of pools
 //	whereabouts    the configurations and objects of the plugin whereabouts
 //
 // Package audit compares the objects in the datastore with pods and nodes, without an engine.
@@ -25,7 +26,7 @@
 //   - Lent, borrowed: an address of a block that its node lets another node allocate, recorded in the block's object. The
 //     first node that writes its name there borrows it, as if it were a block of one address. So a small pool is used up
 //     to its last address.
-//   - Want: a request for one address: the pool, and which of its addresses are acceptable.
+//   - Want: a request for one address: the pool, and which of its addresses are acceptable (poolconf.Want).
 //   - Held: allocated to an attachment. Cooling: released, and not allocated again before its cooldown is over.
 //
 // # Parts

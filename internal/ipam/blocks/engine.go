@@ -15,6 +15,7 @@ import (
 	"github.com/weft-net/weft/internal/ipam/claimindex"
 	"github.com/weft-net/weft/internal/ipam/claims"
 	"github.com/weft-net/weft/internal/ipam/duplicatenode"
+	"github.com/weft-net/weft/internal/ipam/poolconf"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/notify"
 )
@@ -74,6 +75,7 @@ type Engine struct {
 	kick notify.Chan // wakes the reconciler
 
 	clock        *clock
+	confs        *poolconf.Reader
 	state        *nodeState
 	duplicates   *duplicatenode.Detector
 	journal      *journalFile
@@ -109,7 +111,7 @@ func Open(cfg Config) (*Engine, error) {
 
 // build creates the parts; each depends only on those before it.
 func build(config Config) *Engine {
-	e := &Engine{cfg: config, kick: notify.New(), clock: &clock{read: config.Now}}
+	e := &Engine{cfg: config, kick: notify.New(), clock: &clock{read: config.Now}, confs: poolconf.NewReader(config.ReadFile)}
 	cfg, kick, clock := &e.cfg, e.kick, e.clock
 	e.state = &nodeState{
 		cfg: cfg, kick: kick, clock: clock, pools: map[string]*pool{}, catalog: newCatalog(),
@@ -212,11 +214,11 @@ func reservedFor(r model.ReservedAddress) string {
 	return words
 }
 
-func taken(w want, by string) error {
-	if w.vm {
+func taken(w poolconf.Want, by string) error {
+	if w.VM {
 		return model.Errorf(model.CodeTryAgain, "it is retried until the VM's earlier pod is gone",
-			"%s: address %s is taken by %s", w.field, w.addr, by)
+			"%s: address %s is taken by %s", w.Field, w.Addr, by)
 	}
 	return model.Errorf(model.CodeExhausted, "ask for another address, or release that one first",
-		"%s: address %s is taken by %s", w.field, w.addr, by)
+		"%s: address %s is taken by %s", w.Field, w.Addr, by)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/addrspan"
+	"github.com/weft-net/weft/internal/ipam/poolconf"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -17,17 +18,17 @@ const minBlocksPerNode = 4
 // large enough, a block is claimed before the first pod needs it. Blocks that are no longer expected are released in
 // time.
 func (e *Engine) Expect(confs []json.RawMessage, nodes int) {
-	var wants []want
-	var cluster []clusterConf
+	var wants []poolconf.Want
+	var cluster []poolconf.Cluster
 	for _, conf := range confs {
-		if typeOf(conf) == TypeCalico {
-			if c, err := e.poolSelector.clusterSettings(ipam.Request{Conf: conf}); err == nil {
+		if poolconf.TypeOf(conf) == poolconf.TypeCalico {
+			if c, err := e.confs.ClusterSettings(ipam.Request{Conf: conf}); err == nil {
 				cluster = append(cluster, c)
 			}
 			continue
 		}
-		if s, err := e.poolSelector.settings(ipam.Request{Conf: conf}); err == nil {
-			wants = append(wants, s.wants...)
+		if s, err := e.confs.Settings(ipam.Request{Conf: conf}); err == nil {
+			wants = append(wants, s.Wants...)
 		}
 	}
 	e.state.mu.Lock()
@@ -51,12 +52,12 @@ func (ps *poolSelector) expectCluster() {
 	if len(ps.cluster) == 0 || !ps.state.catalog.known {
 		return
 	}
-	var wants []want
+	var wants []poolconf.Want
 	for _, c := range ps.cluster {
-		for _, f := range c.families {
-			var some []want
+		for _, f := range c.Families {
+			var some []poolconf.Want
 			var err error
-			if words := c.pools[f]; len(words) > 0 {
+			if words := c.Pools[f]; len(words) > 0 {
 				some, err = ps.named(f, words, "", model.UseWorkload)
 			} else {
 				some, err = ps.automatic(f, ipam.Request{})
@@ -74,64 +75,35 @@ func (ps *poolSelector) expectCluster() {
 	ps.expectLocked(wants, ps.nodes)
 }
 
-func typeOf(conf json.RawMessage) string {
-	var c struct{ IPAM struct{ Type string } }
-	_ = json.Unmarshal(conf, &c) // invalid JSON has no type
-	return c.IPAM.Type
-}
-
 // expectLocked adds demands for wants that may come.
-func (ps *poolSelector) expectLocked(wants []want, nodes int) {
+func (ps *poolSelector) expectLocked(wants []poolconf.Want, nodes int) {
 	for _, w := range wants {
-		size := model.BlockSize(w.network, addrspan.Count(w.spans))
+		size := model.BlockSize(w.Network, addrspan.Count(w.Spans))
 		if r, known := ps.regionLocked(w); known {
 			size = r.BlockSize
 		}
-		if addrspan.Count(w.spans)>>(w.network.Addr().BitLen()-size) < minBlocksPerNode*max(nodes, 1) {
+		if addrspan.Count(w.Spans)>>(w.Network.Addr().BitLen()-size) < minBlocksPerNode*max(nodes, 1) {
 			continue
 		}
-		p := ps.state.poolLocked(w.pool)
-		p.expected[w.id()] = w
-		if d := p.demands[w.id()]; d != nil {
+		p := ps.state.poolLocked(w.Pool)
+		p.expected[w.ID()] = w
+		if d := p.demands[w.ID()]; d != nil {
 			d.last = ps.clock.now()
 			continue
 		}
-		p.demands[w.id()] = &demand{want: w, last: ps.clock.now()}
+		p.demands[w.ID()] = &demand{want: w, last: ps.clock.now()}
 		ps.kick.Notify()
 	}
 }
 
 // regionLocked returns the region that a want begins in, where that is known.
-func (ps *poolSelector) regionLocked(w want) (model.AddressRegion, bool) {
-	if len(w.spans) == 0 {
+func (ps *poolSelector) regionLocked(w poolconf.Want) (model.AddressRegion, bool) {
+	if len(w.Spans) == 0 {
 		return model.AddressRegion{}, false
 	}
-	p := ps.state.pools[w.pool]
+	p := ps.state.pools[w.Pool]
 	if p == nil || len(p.spec.Regions) == 0 {
-		p = &pool{spec: ps.state.catalog.pools[w.pool]}
+		p = &pool{spec: ps.state.catalog.pools[w.Pool]}
 	}
-	return p.region(w.spans[0].From)
-}
-
-// PoolConfigs returns the plugin objects of networks whose addresses come from pools.
-func PoolConfigs(networks []model.NetworkAttachment) []json.RawMessage {
-	var out []json.RawMessage
-	for _, n := range networks {
-		var list struct {
-			Plugins []json.RawMessage `json:"plugins"`
-		}
-		if json.Unmarshal([]byte(n.Config), &list) != nil {
-			continue // an ADD reports the error
-		}
-		if len(list.Plugins) == 0 {
-			list.Plugins = []json.RawMessage{json.RawMessage(n.Config)}
-		}
-		for _, p := range list.Plugins {
-			switch typeOf(p) {
-			case TypeWeft, TypeWhereabouts, TypeCalico:
-				out = append(out, p)
-			}
-		}
-	}
-	return out
+	return p.region(w.Spans[0].From)
 }

@@ -16,11 +16,11 @@ import (
 // poolFor is the pool that an address of an attachment is of.
 func (e *Engine) poolFor(ctx context.Context, req ipam.Request, a netip.Addr) (*pool, error) {
 	name := ""
-	if s, err := e.poolSelector.settings(req); err == nil {
-		name = s.pool
-		for _, w := range s.wants {
-			if w.network.Contains(a) {
-				name = w.pool
+	if s, err := e.confs.Settings(req); err == nil {
+		name = s.Pool
+		for _, w := range s.Wants {
+			if w.Network.Contains(a) {
+				name = w.Pool
 			}
 		}
 	}

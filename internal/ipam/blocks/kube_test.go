@@ -20,6 +20,7 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/cluster/store/kube"
 	"github.com/weft-net/weft/internal/ipam/addrspan"
+	"github.com/weft-net/weft/internal/ipam/poolconf"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/nettest"
 )
@@ -121,7 +122,7 @@ func TestOnKubernetes(t *testing.T) {
 		b.engine.state.mu.Lock()
 		defer b.engine.state.mu.Unlock()
 		p := b.engine.state.pools["whereabouts"]
-		return !p.exhausted() && p.hasFree(want{spans: []addrspan.Span{addrspan.Usable(netip.MustParsePrefix("10.0.0.0/25"))}}, time.Now(), nil, 2)
+		return !p.exhausted() && p.hasFree(poolconf.Want{Spans: []addrspan.Span{addrspan.Usable(netip.MustParsePrefix("10.0.0.0/25"))}}, time.Now(), nil, 2)
 	})
 	s.Stop()
 	proxies[1].Reset()

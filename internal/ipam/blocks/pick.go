@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/ipam/addrspan"
+	"github.com/weft-net/weft/internal/ipam/poolconf"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -56,16 +57,16 @@ func (p *pool) excluded(a netip.Addr) bool {
 
 // pick returns the first free address for a want. With ignoreCooldown it may be one in cooldown: the one whose cooldown
 // ends first.
-func (p *pool) pick(w want, now time.Time, ignoreCooldown bool) (netip.Addr, bool) {
+func (p *pool) pick(w poolconf.Want, now time.Time, ignoreCooldown bool) (netip.Addr, bool) {
 	var best netip.Addr
 	for _, b := range p.order {
-		if b.state != owned || b.exhausted || w.addr.IsValid() && !b.cidr.Contains(w.addr) ||
+		if b.state != owned || b.exhausted || w.Addr.IsValid() && !b.cidr.Contains(w.Addr) ||
 			!ignoreCooldown && now.Before(b.nextFree) || now.Before(b.pausedUntil) {
 			continue
 		}
-		if w.addr.IsValid() {
-			if w.allows(w.addr) && p.free(b, w.addr, now, ignoreCooldown) {
-				return w.addr, true
+		if w.Addr.IsValid() {
+			if w.Allows(w.Addr) && p.free(b, w.Addr, now, ignoreCooldown) {
+				return w.Addr, true
 			}
 			continue
 		}
@@ -82,7 +83,7 @@ func (p *pool) pick(w want, now time.Time, ignoreCooldown bool) (netip.Addr, boo
 }
 
 // pickFrom is pick in one block; done: the address needs no comparison with other blocks.
-func (p *pool) pickFrom(b *block, w want, now time.Time, ignoreCooldown bool) (best netip.Addr, done bool) {
+func (p *pool) pickFrom(b *block, w poolconf.Want, now time.Time, ignoreCooldown bool) (best netip.Addr, done bool) {
 	exhausted, pause := true, now.Add(maxNextFree)
 	addrspan.Each(b.cidr, func(a netip.Addr) bool {
 		if !p.free(b, a, now, true) {
@@ -94,7 +95,7 @@ func (p *pool) pickFrom(b *block, w want, now time.Time, ignoreCooldown bool) (b
 			pause = next
 		}
 		switch {
-		case !w.allows(a) || !over && !ignoreCooldown:
+		case !w.Allows(a) || !over && !ignoreCooldown:
 		case over && !ignoreCooldown:
 			best, done = a, true
 		case !best.IsValid() || p.cooling[a].until.Before(p.cooling[best].until):
@@ -119,12 +120,12 @@ func (p *pool) assignLocked(a netip.Addr, h holder, now time.Time) {
 }
 
 // hasFree reports whether n addresses for a want are free now, without those of the block but.
-func (p *pool) hasFree(w want, now time.Time, but *block, n int) bool {
+func (p *pool) hasFree(w poolconf.Want, now time.Time, but *block, n int) bool {
 	return p.countFree(w, now, but, n) >= n
 }
 
 // countFree counts the free addresses for a want, without those of the block but, up to most.
-func (p *pool) countFree(w want, now time.Time, but *block, most int) int {
+func (p *pool) countFree(w poolconf.Want, now time.Time, but *block, most int) int {
 	n := 0
 	for _, b := range slices.Backward(p.order) { // the last blocks are usually the newest
 		if n >= most {
@@ -134,7 +135,7 @@ func (p *pool) countFree(w want, now time.Time, but *block, most int) int {
 			continue
 		}
 		addrspan.Each(b.cidr, func(a netip.Addr) bool {
-			if w.allows(a) && p.free(b, a, now, false) {
+			if w.Allows(a) && p.free(b, a, now, false) {
 				n++
 			}
 			return n < most

@@ -10,52 +10,9 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam/addrspan"
+	"github.com/weft-net/weft/internal/ipam/poolconf"
 	"github.com/weft-net/weft/internal/model"
 )
-
-// want is a request for one address.
-type want struct {
-	pool string
-	// grow allows creating the pool, or adding the network to it.
-	grow bool
-	// network is the subnet of the address; spans are the acceptable addresses in it.
-	network netip.Prefix
-	spans   []addrspan.Span
-	// addr, if valid, is the only acceptable address.
-	addr netip.Addr
-	// claim is the ID of the claim that owns addr.
-	claim string
-	// vm: the claim is a virtual machine's, which is to run in pod ("namespace/name").
-	vm  bool
-	pod string
-	// alias is network_name in the configuration.
-	alias string
-	// field names the place in the configuration, for messages.
-	field string
-	// name caches id.
-	name string
-}
-
-// id identifies the set of acceptable addresses.
-func (w want) id() string {
-	if w.name != "" {
-		return w.name
-	}
-	words := make([]string, 0, len(w.spans))
-	for _, s := range w.spans {
-		words = append(words, s.String())
-	}
-	return strings.Join(words, ",")
-}
-
-// overlaps reports whether a block has acceptable addresses, as far as spans say.
-func (w want) overlaps(cidr netip.Prefix) bool {
-	return slices.ContainsFunc(w.spans, func(s addrspan.Span) bool { return s.Overlaps(cidr) })
-}
-
-func (w want) allows(a netip.Addr) bool {
-	return addrspan.In(w.spans, a) && (!w.addr.IsValid() || a == w.addr)
-}
 
 // holder is the owner of an address: an attachment, a claim that outlives attachments, or a claim through its
 // attachment.
@@ -141,7 +98,7 @@ type pool struct {
 	cooling       map[netip.Addr]cooling
 	allocations   int // number of allocations so far
 	demands       map[string]*demand
-	expected      map[string]want
+	expected      map[string]poolconf.Want
 	waiting       int                 // calls that wait for an address
 	requested     map[netip.Addr]bool // specific addresses that were requested from another node
 	claimsChecked time.Time           // when claims were last checked
@@ -156,7 +113,7 @@ type pool struct {
 
 // demand is a want that keeps coming.
 type demand struct {
-	want want
+	want poolconf.Want
 	last time.Time
 	// nextCheck is the number of allocations at which the free addresses are counted again.
 	nextCheck int
@@ -171,7 +128,7 @@ func newPool(name string) *pool {
 		reserved: map[netip.Addr]model.ReservedAddress{}, blocks: map[netip.Prefix]*block{},
 		remote: map[netip.Prefix]model.AddressBlock{}, vanished: map[netip.Prefix]time.Time{}, overlapping: map[netip.Prefix]model.AddressBlock{},
 		held: map[netip.Addr]holder{}, cooling: map[netip.Addr]cooling{},
-		demands: map[string]*demand{}, expected: map[string]want{}, requested: map[netip.Addr]bool{},
+		demands: map[string]*demand{}, expected: map[string]poolconf.Want{}, requested: map[netip.Addr]bool{},
 		missingClaim: map[netip.Addr]bool{}, changed: make(chan struct{}),
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/addrspan"
+	"github.com/weft-net/weft/internal/ipam/poolconf"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/notify"
 )
@@ -24,10 +25,9 @@ type poolSelector struct {
 	clock *clock
 	state *nodeState
 
-	confs confs
 	// cluster are the expected configurations of the cluster's network; nodes is the cluster's number of nodes. The
 	// state's mutex protects these and serving.
-	cluster []clusterConf
+	cluster []poolconf.Cluster
 	nodes   int
 	serving bool // an address of the cluster's network was requested
 }
@@ -35,11 +35,11 @@ type poolSelector struct {
 // clusterWants returns the addresses that an attachment needs, each as a list of pools that may serve it, the best
 // first. STATUS has no container: it counts as a pod of any namespace, because a node whose pools all select namespaces
 // is still ready.
-func (ps *poolSelector) clusterWants(c clusterConf, req ipam.Request) ([][]want, error) {
+func (ps *poolSelector) clusterWants(c poolconf.Cluster, req ipam.Request) ([][]poolconf.Want, error) {
 	ps.state.mu.Lock()
 	defer ps.state.mu.Unlock()
 	podRequest := req.PodRequest
-	specific := slices.Concat(podRequest.Addrs, c.requested)
+	specific := slices.Concat(podRequest.Addrs, c.Requested)
 	if len(podRequest.Addrs) > 0 {
 		specific = podRequest.Addrs
 	}
@@ -47,7 +47,7 @@ func (ps *poolSelector) clusterWants(c clusterConf, req ipam.Request) ([][]want,
 	if err != nil || len(specific) > 0 && len(podRequest.Families) == 0 {
 		return out, err
 	}
-	families := c.families
+	families := c.Families
 	if len(podRequest.Families) > 0 {
 		families = podRequest.Families
 	}
@@ -55,7 +55,7 @@ func (ps *poolSelector) clusterWants(c clusterConf, req ipam.Request) ([][]want,
 		if slices.ContainsFunc(specific, func(a netip.Addr) bool { return a.Is6() == (f == model.IPv6) }) {
 			continue
 		}
-		words, where := c.pools[f], "ipam.ipv4_pools"
+		words, where := c.Pools[f], "ipam.ipv4_pools"
 		if f == model.IPv6 {
 			where = "ipam.ipv6_pools"
 		}
@@ -67,7 +67,7 @@ func (ps *poolSelector) clusterWants(c clusterConf, req ipam.Request) ([][]want,
 		case f != model.IPv4 && f != model.IPv6:
 			return nil, ipam.Invalid(`"IPv4" or "IPv6"`, "annotation ipFamilies: %q is no family", f)
 		}
-		var wants []want
+		var wants []poolconf.Want
 		if len(words) > 0 {
 			wants, err = ps.named(f, words, where, useOf(podRequest))
 		} else {
@@ -89,8 +89,8 @@ func useOf(w model.AddressRequest) model.AddressUse {
 }
 
 // specificWants returns wants of specific addresses. The selectors of their pools do not apply.
-func (ps *poolSelector) specificWants(addrs []netip.Addr) ([][]want, error) {
-	var out [][]want
+func (ps *poolSelector) specificWants(addrs []netip.Addr) ([][]poolconf.Want, error) {
+	var out [][]poolconf.Want
 	for i, a := range addrs {
 		for _, b := range addrs[:i] {
 			if a.Is4() == b.Is4() {
@@ -102,35 +102,35 @@ func (ps *poolSelector) specificWants(addrs []netip.Addr) ([][]want, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, []want{w})
+		out = append(out, []poolconf.Want{w})
 	}
 	return out, nil
 }
 
-func (ps *poolSelector) specificWant(a netip.Addr) (want, error) {
+func (ps *poolSelector) specificWant(a netip.Addr) (poolconf.Want, error) {
 	family := model.IPv4
 	if a.Is6() {
 		family = model.IPv6
 	}
 	for _, c := range ps.state.catalog.allocatable() {
-		if w, ok := c.want(family); ok && addrspan.In(w.spans, a) {
-			w.addr, w.field = a, "ipAddrs"
+		if w, ok := c.want(family); ok && addrspan.In(w.Spans, a) {
+			w.Addr, w.Field = a, "ipAddrs"
 			return w, nil
 		}
 	}
 	for _, p := range ps.state.catalog.all() {
 		if slices.ContainsFunc(p.Regions, func(r model.AddressRegion) bool { return r.CIDR.Contains(a) }) {
-			return want{}, model.Errorf(model.CodeTryAgain, "choose an address of another pool",
+			return poolconf.Want{}, model.Errorf(model.CodeTryAgain, "choose an address of another pool",
 				"ipAddrs: address %s is in pool %q, which is not allocatable: %s", a, p.Name, ps.refusalLocked(p))
 		}
 	}
-	return want{}, ipam.Invalid("choose an address of a pool, or create a pool that has it",
+	return poolconf.Want{}, ipam.Invalid("choose an address of a pool, or create a pool that has it",
 		"ipAddrs: address %s is in no pool of the cluster's network", a)
 }
 
 // named returns the wants for pools that are requested by name. Their selectors and their assignmentMode do not apply.
-func (ps *poolSelector) named(f model.IPFamily, words []string, where string, use model.AddressUse) ([]want, error) {
-	var out []want
+func (ps *poolSelector) named(f model.IPFamily, words []string, where string, use model.AddressUse) ([]poolconf.Want, error) {
+	var out []poolconf.Want
 	var refused []string
 	for _, word := range words {
 		var of *model.AddressPool
@@ -169,8 +169,8 @@ func (ps *poolSelector) named(f model.IPFamily, words []string, where string, us
 }
 
 // automatic returns the wants for a pod that requests no pool.
-func (ps *poolSelector) automatic(f model.IPFamily, req ipam.Request) ([]want, error) {
-	var out []want
+func (ps *poolSelector) automatic(f model.IPFamily, req ipam.Request) ([]poolconf.Want, error) {
+	var out []poolconf.Want
 	var refused []string
 	labels, known := map[string]string(nil), true
 	if ps.cfg.Labels != nil {
@@ -279,7 +279,7 @@ func (ps *poolSelector) claimRequest(c addressClaim, w model.AddressRequest) (mo
 }
 
 // wantsFor returns the wants of an attachment, by its claim if it has one.
-func (ps *poolSelector) wantsFor(conf clusterConf, req ipam.Request, claim addressClaim) ([][]want, error) {
+func (ps *poolSelector) wantsFor(conf poolconf.Cluster, req ipam.Request, claim addressClaim) ([][]poolconf.Want, error) {
 	if claim.vm != nil {
 		return ps.vmWants(conf, req, claim)
 	}
@@ -292,15 +292,15 @@ func (ps *poolSelector) wantsFor(conf clusterConf, req ipam.Request, claim addre
 
 // vmWants returns the wants of a VM's attachment: the addresses of its claim, and where the claim has none of a family,
 // or no pool has its address any more, the same as for a pod.
-func (ps *poolSelector) vmWants(conf clusterConf, req ipam.Request, c addressClaim) ([][]want, error) {
-	if len(req.PodRequest.Addrs)+len(conf.requested) > 0 { // an explicit request wins
+func (ps *poolSelector) vmWants(conf poolconf.Cluster, req ipam.Request, c addressClaim) ([][]poolconf.Want, error) {
+	if len(req.PodRequest.Addrs)+len(conf.Requested) > 0 { // an explicit request wins
 		return ps.clusterWants(conf, req)
 	}
-	families := conf.families
+	families := conf.Families
 	if len(req.PodRequest.Families) > 0 {
 		families = req.PodRequest.Families
 	}
-	var out [][]want
+	var out [][]poolconf.Want
 	for _, f := range families {
 		i := slices.IndexFunc(c.addrs, func(a netip.Addr) bool { return a.Is4() == (f == model.IPv4) })
 		if i >= 0 {
@@ -308,7 +308,7 @@ func (ps *poolSelector) vmWants(conf clusterConf, req ipam.Request, c addressCla
 			w, err := ps.specificWant(c.addrs[i])
 			ps.state.mu.Unlock()
 			if err == nil {
-				out = append(out, []want{w})
+				out = append(out, []poolconf.Want{w})
 				continue
 			}
 			ps.cfg.Log.Warn("VM loses its address", "claim", c.id,

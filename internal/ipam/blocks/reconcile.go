@@ -11,6 +11,7 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam/claimindex"
 	"github.com/weft-net/weft/internal/ipam/duplicatenode"
+	"github.com/weft-net/weft/internal/ipam/poolconf"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/notify"
 )
@@ -271,7 +272,7 @@ func (fo *reconciler) reconcilePool(ctx context.Context, p *pool, sync bool) err
 // claimSpare claims spare blocks. The caller has the pool's claim lock.
 func (fo *reconciler) claimSpare(ctx context.Context, p *pool) error {
 	fo.state.mu.Lock()
-	var short []want
+	var short []poolconf.Want
 	full := p.noFreeBlock || p.disabled() || fo.clock.now().Sub(p.exhaustedAt) < scarcityPeriod
 	for _, d := range p.demands {
 		if !full && p.object.Version != "" && !p.hasFree(d.want, fo.clock.now(), nil, fo.state.spareTargetLocked(p, d.want)) {
@@ -296,7 +297,7 @@ func (fo *reconciler) claimSpare(ctx context.Context, p *pool) error {
 	return nil
 }
 
-func (fo *reconciler) spareBlock(ctx context.Context, p *pool, w want) (bool, error) {
+func (fo *reconciler) spareBlock(ctx context.Context, p *pool, w poolconf.Want) (bool, error) {
 	for try := range 8 {
 		cidr, ok, err := fo.state.candidate(p, w, try > 0)
 		if err != nil || !ok {
@@ -339,7 +340,7 @@ func (fo *reconciler) markRenewed() error {
 // coverExpected makes sure that the pool has the expected ranges. The caller has the pool's claim lock.
 func (fo *reconciler) coverExpected(ctx context.Context, p *pool) error {
 	fo.state.mu.Lock()
-	var wants []want
+	var wants []poolconf.Want
 	for _, w := range p.expected {
 		wants = append(wants, w)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam/addrspan"
 	"github.com/weft-net/weft/internal/ipam/claims"
+	"github.com/weft-net/weft/internal/ipam/poolconf"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -27,9 +28,9 @@ const NoControllerFile = "no-controller.json"
 const rangePoll = 100 * time.Millisecond
 
 // requestRange requests a want's range from the controller, and waits until the pool has it.
-func (q *requests) requestRange(ctx context.Context, p *pool, w want) (bool, error) {
+func (q *requests) requestRange(ctx context.Context, p *pool, w poolconf.Want) (bool, error) {
 	if err := q.requestPool(ctx, model.PoolRequest{
-		Pool: p.name, CIDR: w.network, Addresses: addrspan.Count(w.spans), Network: w.alias,
+		Pool: p.name, CIDR: w.Network, Addresses: addrspan.Count(w.Spans), Network: w.Alias,
 	}); err != nil {
 		return false, err
 	}
@@ -40,10 +41,10 @@ func (q *requests) requestRange(ctx context.Context, p *pool, w want) (bool, err
 		case <-q.cfg.After(rangePoll):
 		case <-deadline:
 			return false, model.Errorf(model.CodeTryAgain, way, "%s: the controller has not added range %[3]s to pool %[2]q yet",
-				w.field, p.name, w.network)
+				w.Field, p.name, w.Network)
 		case <-ctx.Done():
-			return false, model.Errorf(model.CodeTryAgain, way, "%s: waiting for the range %s of pool %q: %w", w.field,
-				w.network, p.name, ctx.Err())
+			return false, model.Errorf(model.CodeTryAgain, way, "%s: waiting for the range %s of pool %q: %w", w.Field,
+				w.Network, p.name, ctx.Err())
 		}
 		if err := q.registry.readPool(ctx, p); err != nil {
 			return false, err

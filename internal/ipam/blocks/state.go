@@ -11,6 +11,7 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam/addrspan"
 	"github.com/weft-net/weft/internal/ipam/claims"
+	"github.com/weft-net/weft/internal/ipam/poolconf"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/notify"
 )
@@ -296,11 +297,11 @@ func (m *nodeState) setWatching(live bool) {
 }
 
 // requester returns what this node writes into a block's object to request a specific address.
-func (m *nodeState) requester(w want) string {
-	if w.claim == "" {
+func (m *nodeState) requester(w poolconf.Want) string {
+	if w.Claim == "" {
 		return m.cfg.Node
 	}
-	return m.cfg.Node + claims.EntrySeparator + w.claim
+	return m.cfg.Node + claims.EntrySeparator + w.Claim
 }
 
 // needsAddresses reports whether the pool is reported as exhausted on this node.

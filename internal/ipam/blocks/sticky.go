@@ -13,6 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/addrspan"
 	"github.com/weft-net/weft/internal/ipam/claims"
+	"github.com/weft-net/weft/internal/ipam/poolconf"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -20,29 +21,29 @@ import (
 const claimPoll = time.Minute
 
 // claimed reads the attachment's IPAMClaim, or its VM's claim, and requests the addresses in it.
-func (ac *addressClaims) claimed(ctx context.Context, req ipam.Request, s *settings) (addressClaim, error) {
-	if s.claim == "" {
-		if len(s.requested) > 0 || len(s.wants) == 0 { // an explicit request wins
+func (ac *addressClaims) claimed(ctx context.Context, req ipam.Request, s *poolconf.Settings) (addressClaim, error) {
+	if s.Claim == "" {
+		if len(s.Requested) > 0 || len(s.Wants) == 0 { // an explicit request wins
 			return addressClaim{}, nil
 		}
 		c, err := ac.vmClaim(ctx, req)
-		s.requestClaimed(c)
+		c.requestIn(s)
 		return c, err
 	}
-	if err := s.checkClaim(); err != nil {
+	if err := s.CheckClaim(); err != nil {
 		return addressClaim{}, err
 	}
-	o, err := ac.readIPAMClaim(ctx, s.claim)
+	o, err := ac.readIPAMClaim(ctx, s.Claim)
 	if errors.Is(err, store.ErrNotFound) {
 		return o, model.Errorf(model.CodeInvalidConf, "create it, or remove ipam-claim-reference from the pod's annotation",
-			"IPAMClaim %s does not exist", s.claim)
+			"IPAMClaim %s does not exist", s.Claim)
 	}
 	if err != nil {
 		return o, err
 	}
 	var c claims.IPAMClaim
 	if err := json.Unmarshal(o.object.Raw, &c); err != nil {
-		return o, model.Errorf(model.CodeDecode, "correct the object", "IPAMClaim %s: %w", s.claim, err)
+		return o, model.Errorf(model.CodeDecode, "correct the object", "IPAMClaim %s: %w", s.Claim, err)
 	}
 	ips, field := c.Status.IPs, "status.ips"
 	if len(ips) == 0 {
@@ -51,38 +52,38 @@ func (ac *addressClaims) claimed(ctx context.Context, req ipam.Request, s *setti
 	for i, text := range ips {
 		a, err := ipam.ParseAddr(text)
 		if err != nil {
-			return o, ipam.Invalid("an address, for example 10.1.0.5/24", "IPAMClaim %s: %s[%d] %q is no address", s.claim,
+			return o, ipam.Invalid("an address, for example 10.1.0.5/24", "IPAMClaim %s: %s[%d] %q is no address", s.Claim,
 				field, i, text)
 		}
-		s.requested = append(s.requested, a)
+		s.Requested = append(s.Requested, a)
 	}
-	for i := range s.wants {
-		s.wants[i].claim, s.wants[i].vm, s.wants[i].pod = s.claim, req.VM != nil, podOf(req)
+	for i := range s.Wants {
+		s.Wants[i].Claim, s.Wants[i].VM, s.Wants[i].Pod = s.Claim, req.VM != nil, podOf(req)
 	}
 	return o, nil
 }
 
-// requestClaimed requests the addresses of a VM's claim, as far as the ranges still have them.
-func (s *settings) requestClaimed(c addressClaim) {
-	s.claim = c.id
+// requestIn requests the addresses of a VM's claim in a configuration, as far as its ranges still have them.
+func (c addressClaim) requestIn(s *poolconf.Settings) {
+	s.Claim = c.id
 	for _, a := range c.addrs {
-		for i := range s.wants {
-			if w := &s.wants[i]; !w.addr.IsValid() && w.network.Contains(a) && addrspan.In(w.spans, a) {
-				w.addr, w.claim, w.vm, w.pod, w.field = a, c.id, true, c.pod, "virtual machine "+c.vm.String()
+		for i := range s.Wants {
+			if w := &s.Wants[i]; !w.Addr.IsValid() && w.Network.Contains(a) && addrspan.In(w.Spans, a) {
+				w.Addr, w.Claim, w.VM, w.Pod, w.Field = a, c.id, true, c.pod, "virtual machine "+c.vm.String()
 				break
 			}
 		}
 	}
 }
 
-// namedIn reports whether a claim names the addresses of all wants.
-func (s *settings) namedIn(claim store.Object) bool {
-	for _, w := range s.wants {
-		if !w.addr.IsValid() || !claims.Names(claim, w.addr) {
+// namesAll reports whether a claim names the addresses of all wants.
+func (c addressClaim) namesAll(wants []poolconf.Want) bool {
+	for _, w := range wants {
+		if !w.Addr.IsValid() || !claims.Names(c.object, w.Addr) {
 			return false
 		}
 	}
-	return len(s.wants) > 0 && claim.Version != ""
+	return len(wants) > 0 && c.object.Version != ""
 }
 
 // keepClaim writes the addresses into the claim before they are used, for the next pod.

@@ -81,7 +81,7 @@ func (b *block) requestedWhole() bool { return b.cidr.IsSingleIP() && len(b.spec
 // dispensableLocked reports whether enough addresses are free without the block.
 func (rt *releaser) dispensableLocked(p *pool, b *block, now time.Time) bool {
 	for _, d := range p.demands {
-		of := slices.ContainsFunc(d.want.spans, func(s addrspan.Span) bool { return s.Overlaps(b.cidr) })
+		of := slices.ContainsFunc(d.want.Spans, func(s addrspan.Span) bool { return s.Overlaps(b.cidr) })
 		if of && !p.hasFree(d.want, now, b, rt.state.spareTargetLocked(p, d.want)) {
 			return false
 		}

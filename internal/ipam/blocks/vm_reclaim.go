@@ -10,6 +10,7 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/claims"
+	"github.com/weft-net/weft/internal/ipam/poolconf"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -126,8 +127,8 @@ func (ob *acquirer) assignVMAddress(ctx context.Context, p *pool, a netip.Addr, 
 }
 
 // lastResort handles a request that no node has answered in time: a VM reclaims its address, others fail.
-func (ob *acquirer) lastResort(ctx context.Context, p *pool, w want, h holder) (netip.Addr, error) {
-	if !w.vm {
+func (ob *acquirer) lastResort(ctx context.Context, p *pool, w poolconf.Want, h holder) (netip.Addr, error) {
+	if !w.VM {
 		return netip.Addr{}, ob.exhausted(p, w)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
@@ -135,16 +136,16 @@ func (ob *acquirer) lastResort(ctx context.Context, p *pool, w want, h holder) (
 	if a, ok, err := ob.allocateUnclaimed(ctx, w, h); ok || err != nil { // the answer may have come without an event
 		return a, err
 	}
-	ob.cfg.Log.Warn("agent reclaims the address of a VM from a node that does not answer", "claim", w.claim,
-		"address", w.addr.String())
+	ob.cfg.Log.Warn("agent reclaims the address of a VM from a node that does not answer", "claim", w.Claim,
+		"address", w.Addr.String())
 	if ob.cfg.SeparateController {
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), requestTimeout+ob.cfg.WaitLimit)
 		defer cancel()
 	}
-	if err := ob.takeOverVMAddress(ctx, p, addressClaim{id: w.claim, pod: w.pod}, w.addr, h); err != nil {
+	if err := ob.takeOverVMAddress(ctx, p, addressClaim{id: w.Claim, pod: w.Pod}, w.Addr, h); err != nil {
 		return netip.Addr{}, err
 	}
-	return w.addr, nil
+	return w.Addr, nil
 }
 
 // tryAssignVMAddress writes the block's object if needed; false: the object has changed meanwhile.

@@ -11,6 +11,7 @@ import (
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/ipam/dhcp/lease"
 	"github.com/weft-net/weft/internal/ipam/hostlocal"
+	"github.com/weft-net/weft/internal/ipam/poolconf"
 	"github.com/weft-net/weft/internal/ipam/static"
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
@@ -46,7 +47,7 @@ func allocators(cfg Config, leases *lease.Manager, engine *blocks.Engine) map[st
 		table[one.Type()] = one
 	}
 	if cfg.Network.Mode == config.ModeMultus {
-		delete(table, blocks.TypeCalico)
+		delete(table, poolconf.TypeCalico)
 	}
 	return table
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/poolconf"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/node/metrics"
 	"github.com/weft-net/weft/internal/node/unrecorded"
@@ -76,7 +77,7 @@ func (n *Node) expect(ctx context.Context) error {
 		case <-changed:
 		}
 		c := n.cfg.Facts.Cluster()
-		confs := append(blocks.PoolConfigs(c.Networks), n.cfg.Plugins()...)
+		confs := append(poolconf.Plugins(c.Networks), n.cfg.Plugins()...)
 		same := slices.EqualFunc(confs, before, func(x, y json.RawMessage) bool { return bytes.Equal(x, y) })
 		if same && (len(confs) == 0 || nodes == len(c.Nodes)) {
 			continue

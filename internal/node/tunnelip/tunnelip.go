@@ -23,6 +23,7 @@ import (
 	"github.com/weft-net/weft/internal/cluster/facts"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/poolconf"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/membership"
 )
@@ -85,7 +86,7 @@ func Open(cfg Config) *Addresses {
 // request returns the engine's request for an address of a family, from the named pools only if there are any.
 func (e *Addresses) request(family int, pools []string, held ...netip.Addr) ipam.Request {
 	section := map[string]any{
-		"type": blocks.TypeCalico, "assign_ipv4": strconv.FormatBool(family == 4),
+		"type": poolconf.TypeCalico, "assign_ipv4": strconv.FormatBool(family == 4),
 		"assign_ipv6": strconv.FormatBool(family == 6),
 	}
 	if len(pools) > 0 {
@@ -260,9 +261,9 @@ func (e *Addresses) set(family int, addr netip.Addr) error {
 
 func (e *Addresses) allocator() (ipam.Allocator, error) {
 	for _, a := range e.cfg.Engine.Allocators() {
-		if a.Type() == blocks.TypeCalico {
+		if a.Type() == poolconf.TypeCalico {
 			return a, nil
 		}
 	}
-	return nil, fmt.Errorf("there is no %s", blocks.TypeCalico)
+	return nil, fmt.Errorf("there is no %s", poolconf.TypeCalico)
 }

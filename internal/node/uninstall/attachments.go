@@ -15,8 +15,8 @@ import (
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/endpoint/ledger"
 	"github.com/weft-net/weft/internal/ipam"
-	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/ipam/hostlocal"
+	"github.com/weft-net/weft/internal/ipam/poolconf"
 	"github.com/weft-net/weft/internal/ipam/static"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
@@ -92,7 +92,7 @@ func allocators(addressDir string) map[string]ipam.Allocator {
 	table := map[string]ipam.Allocator{}
 	for _, a := range []ipam.Allocator{
 		hostlocal.New(hostlocal.Config{DataDir: addressDir, CallerKnows: true}), static.New(),
-		objectless(blocks.TypeCalico), objectless(blocks.TypeWeft), objectless(blocks.TypeWhereabouts), objectless("dhcp"),
+		objectless(poolconf.TypeCalico), objectless(poolconf.TypeWeft), objectless(poolconf.TypeWhereabouts), objectless("dhcp"),
 	} {
 		table[a.Type()] = a
 	}

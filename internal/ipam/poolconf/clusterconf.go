@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package blocks
+package poolconf
 
 import (
 	"encoding/json"
@@ -14,11 +14,13 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// clusterConf is a configuration of calico-ipam.
-type clusterConf struct {
-	families  []model.IPFamily
-	pools     map[model.IPFamily][]string
-	requested []netip.Addr
+// Cluster is a decoded configuration of calico-ipam, for the cluster's network.
+type Cluster struct {
+	// Families are those to allocate an address of; Pools are the words that name pools of each, if any.
+	Families []model.IPFamily
+	Pools    map[model.IPFamily][]string
+	// Requested are the addresses that the runtime requests.
+	Requested []netip.Addr
 }
 
 // flag is a boolean that may be written as a string.
@@ -36,7 +38,7 @@ const mostConfs = 64
 
 // readConf is a decoded configuration.
 type readConf struct {
-	clusterConf
+	Cluster
 	outer outer
 }
 
@@ -46,27 +48,27 @@ type confs struct {
 	read map[string]readConf
 }
 
-// clusterSettings decodes the configuration of an attachment, with the addresses that the runtime requests.
-func (ps *poolSelector) clusterSettings(req ipam.Request) (clusterConf, error) {
-	ps.confs.mu.Lock()
-	r, known := ps.confs.read[string(req.Conf)]
-	ps.confs.mu.Unlock()
+// ClusterSettings decodes the calico-ipam configuration of an attachment, with the addresses that the runtime requests.
+func (cr *Reader) ClusterSettings(req ipam.Request) (Cluster, error) {
+	cr.confs.mu.Lock()
+	r, known := cr.confs.read[string(req.Conf)]
+	cr.confs.mu.Unlock()
 	if !known {
 		var err error
 		if r, err = readCluster(req.Conf); err != nil {
-			return clusterConf{}, err
+			return Cluster{}, err
 		}
-		ps.confs.mu.Lock()
-		if ps.confs.read == nil || len(ps.confs.read) >= mostConfs {
-			ps.confs.read = map[string]readConf{}
+		cr.confs.mu.Lock()
+		if cr.confs.read == nil || len(cr.confs.read) >= mostConfs {
+			cr.confs.read = map[string]readConf{}
 		}
-		ps.confs.read[string(req.Conf)] = r
-		ps.confs.mu.Unlock()
+		cr.confs.read[string(req.Conf)] = r
+		cr.confs.mu.Unlock()
 	}
-	var s settings
+	var s Settings
 	err := s.readRequests(req, r.outer)
-	r.requested = s.requested
-	return r.clusterConf, err
+	r.Requested = s.Requested
+	return r.Cluster, err
 }
 
 // readCluster decodes a configuration.
@@ -94,14 +96,14 @@ func readCluster(conf json.RawMessage) (readConf, error) {
 			return c, ipam.Invalid(`write "true" or "false"`, "ipam.%s %s is neither true nor false", one.key, one.value)
 		}
 		if one.on {
-			c.families = append(c.families, one.family)
+			c.Families = append(c.Families, one.family)
 		}
 	}
-	if len(c.families) == 0 {
+	if len(c.Families) == 0 {
 		return c, ipam.Invalid("set one of them to true",
 			"ipam.assign_ipv4 and ipam.assign_ipv6 are both false: there is nothing to allocate")
 	}
-	c.pools = map[model.IPFamily][]string{model.IPv4: in.Pools4, model.IPv6: in.Pools6}
+	c.Pools = map[model.IPFamily][]string{model.IPv4: in.Pools4, model.IPv6: in.Pools6}
 	for _, list := range []struct {
 		field string
 		words []string

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package blocks
+package poolconf
 
 import (
 	"encoding/json"
@@ -13,17 +13,17 @@ import (
 )
 
 // Warnings returns settings that have no effect or a surprising one.
-func (a *Allocator) Warnings(conf json.RawMessage) []model.Warning {
-	s, err := a.e.poolSelector.settings(ipam.Request{Conf: conf})
+func (cr *Reader) Warnings(conf json.RawMessage) []model.Warning {
+	s, err := cr.Settings(ipam.Request{Conf: conf})
 	if err != nil {
-		return nil // Validate says it
+		return nil // settings reports it
 	}
 	var o outer
 	fields := map[string]json.RawMessage{}
 	if json.Unmarshal(conf, &o) != nil || json.Unmarshal(o.IPAM, &fields) != nil {
 		return nil
 	}
-	out := s.routes.Warnings()
+	out := s.Routes.Warnings()
 	for _, k := range whereabouts.IdleKeys() {
 		if _, has := fields[k[0]]; has {
 			out = append(out, model.Warning{
@@ -31,12 +31,12 @@ func (a *Allocator) Warnings(conf json.RawMessage) []model.Warning {
 			})
 		}
 	}
-	if s.gateway.IsValid() && len(s.wants) > 0 && !slices.ContainsFunc(s.wants, func(w want) bool {
-		return w.network.Contains(s.gateway)
+	if s.Gateway.IsValid() && len(s.Wants) > 0 && !slices.ContainsFunc(s.Wants, func(w Want) bool {
+		return w.Network.Contains(s.Gateway)
 	}) {
 		out = append(out, model.Warning{
 			Field: "ipam.gateway", Hint: "choose one there",
-			Msg: fmt.Sprintf("gateway %s is in no range", s.gateway),
+			Msg: fmt.Sprintf("gateway %s is in no range", s.Gateway),
 		})
 	}
 	return out

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package blocks
+package poolconf
 
 import (
 	"encoding/json"
@@ -77,7 +77,7 @@ func TestBadInput(t *testing.T) {
 			`cniVersion "0.2.0" does not support more than one address per family (2 IPv4, 0 IPv6) (use cniVersion 0.3.0 or newer)`,
 		},
 	} {
-		err := Readers(nil)[1].Validate(json.RawMessage(c.conf))
+		_, err := NewReader(nil).Settings(ipam.Request{Conf: json.RawMessage(c.conf)})
 		var f *model.Error
 		if !errors.As(err, &f) || f.Code != c.code || err.Error() != c.want {
 			t.Errorf("%s:\n got %v\nwant code %d: %s", c.conf, err, c.code, c.want)
@@ -86,7 +86,7 @@ func TestBadInput(t *testing.T) {
 }
 
 func TestBadRequests(t *testing.T) {
-	e := Readers(nil)[1].(*Allocator).e
+	cr := NewReader(nil)
 	conf := func(rest string) string {
 		return `{"ipam":{"type":"whereabouts","range":"10.1.0.0/24"},` + rest + `}`
 	}
@@ -136,12 +136,12 @@ func TestBadRequests(t *testing.T) {
 			`ipam-claim-reference "c" and ips 10.1.0.4: only one of them can request the address (leave ips out: the claim has the addresses)`,
 		},
 	} {
-		s, err := e.poolSelector.settings(ipam.Request{Conf: json.RawMessage(c.conf), Args: c.args})
+		s, err := cr.Settings(ipam.Request{Conf: json.RawMessage(c.conf), Args: c.args})
 		if err == nil {
-			err = s.checkClaim()
+			err = s.CheckClaim()
 		}
 		if err == nil {
-			err = s.assign()
+			err = s.Assign()
 		}
 		if err == nil || err.Error() != c.want {
 			t.Errorf("%s %v:\n got %v\nwant %s", c.conf, c.args, err, c.want)
@@ -150,18 +150,20 @@ func TestBadRequests(t *testing.T) {
 }
 
 func FuzzSettings(f *testing.F) {
-	f.Add(everyKey, "10.0.0.1")
+	f.Add(`{"cniVersion":"1.0.0","ipam":{"type":"whereabouts","range":"192.168.2.225/28","range_start":"192.168.2.226",
+"range_end":"192.168.2.238","exclude":["192.168.2.229/30","192.168.2.236"],"ipRanges":[{"range":"10.7.0.10-10.7.0.20/16"}],
+"gateway":"192.168.2.238","addresses":[{"address":"172.16.0.9/24"}],"enable_overlapping_ranges":true}}`, "192.168.2.230")
 	f.Add(`{"ipam":{"type":"weft","pool":"a"}}`, "")
-	e := Readers(nil)[1].(*Allocator).e
+	cr := NewReader(nil)
 	f.Fuzz(func(t *testing.T, conf, ip string) {
-		s, err := e.poolSelector.settings(ipam.Request{Conf: json.RawMessage(conf), Args: [][2]string{{"IP", ip}}})
+		s, err := cr.Settings(ipam.Request{Conf: json.RawMessage(conf), Args: [][2]string{{"IP", ip}}})
 		if err != nil {
 			return
 		}
-		for _, w := range s.wants {
-			for _, s := range w.spans {
-				if s.To.Less(s.From) || !w.network.Contains(s.From) || !w.network.Contains(s.To) {
-					t.Errorf("%s: span %s of %s", conf, s, w.network)
+		for _, w := range s.Wants {
+			for _, s := range w.Spans {
+				if s.To.Less(s.From) || !w.Network.Contains(s.From) || !w.Network.Contains(s.To) {
+					t.Errorf("%s: span %s of %s", conf, s, w.Network)
 				}
 			}
 		}

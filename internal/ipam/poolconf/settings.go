@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package blocks
+// Package poolconf reads the IPAM configurations whose addresses come from pools of blocks: weft's own, whereabouts' and
+// Calico's. It reads them into wants, which say which addresses of which pool will do, and uses no datastore.
+package poolconf
 
 import (
 	"encoding/json"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,23 +17,37 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// The names in "ipam": {"type": …}.
+// The names in "ipam": {"type": …}. TypeCalico is that of the cluster's network.
 const (
 	TypeWeft        = "weft"
 	TypeWhereabouts = whereabouts.Type
+	TypeCalico      = "calico-ipam"
 )
 
-// settings is a decoded and validated configuration.
-type settings struct {
-	wants  []want
-	static []model.IP
-	// pool is set where a pool is named and no range: all its regions are acceptable.
-	pool      string
-	requested []netip.Addr
-	gateway   netip.Addr
-	routes    ipam.Routes
-	dns       model.DNS
-	claim     string // "namespace/name" of an IPAMClaim
+// Reader decodes configurations. It is safe for concurrent use.
+type Reader struct {
+	readFile func(string) ([]byte, error)
+	confs    confs
+}
+
+// NewReader returns a reader. readFile reads whereabouts' flat file; nil means that there is none.
+func NewReader(readFile func(string) ([]byte, error)) *Reader {
+	return &Reader{readFile: readFile}
+}
+
+// Settings is a decoded and validated configuration of weft's type or whereabouts'.
+type Settings struct {
+	// Wants are the addresses to allocate, one of each range; Static are those of the configuration itself.
+	Wants  []Want
+	Static []model.IP
+	// Pool is set where a pool is named and no range: all its regions are acceptable.
+	Pool string
+	// Requested are the addresses that the runtime requests; Assign sets them in Wants.
+	Requested []netip.Addr
+	Gateway   netip.Addr
+	Routes    ipam.Routes
+	DNS       model.DNS
+	Claim     string // the ID of the claim that owns the addresses: of an IPAMClaim "namespace/name"
 }
 
 // outer is the relevant part of the plugin object.
@@ -78,9 +95,10 @@ type inner struct {
 	Path string `json:"configuration_path"`
 }
 
-// settings decodes and validates the configuration of an attachment.
-func (ps *poolSelector) settings(req ipam.Request) (settings, error) {
-	var s settings
+// Settings decodes and validates the configuration of an attachment of weft's type or whereabouts', with the addresses
+// that the runtime requests.
+func (cr *Reader) Settings(req ipam.Request) (Settings, error) {
+	var s Settings
 	var o outer
 	var in inner
 	if err := ipam.Decode("", req.Conf, &o); err != nil {
@@ -90,19 +108,19 @@ func (ps *poolSelector) settings(req ipam.Request) (settings, error) {
 		return s, ipam.Invalid(`add "ipam": {"type": "whereabouts", "range": "10.1.0.0/16"}`,
 			"configuration: ipam is missing")
 	}
-	section, err := whereabouts.Complete(o.IPAM, ps.cfg.ReadFile)
+	section, err := whereabouts.Complete(o.IPAM, cr.readFile)
 	if err != nil {
 		return s, err
 	}
 	if err := ipam.Decode("ipam", section, &in); err != nil {
 		return s, err
 	}
-	s.routes, s.dns = in.Routes, in.DNS
-	if err := s.routes.Check(); err != nil {
+	s.Routes, s.DNS = in.Routes, in.DNS
+	if err := s.Routes.Check(); err != nil {
 		return s, err
 	}
 	if in.Gateway != "" {
-		if s.gateway, err = addr("ipam.gateway", in.Gateway); err != nil {
+		if s.Gateway, err = addr("ipam.gateway", in.Gateway); err != nil {
 			return s, err
 		}
 	}
@@ -126,7 +144,7 @@ func addr(field, value string) (netip.Addr, error) {
 	return a.Unmap(), nil
 }
 
-func (s *settings) readStatic(in inner) error {
+func (s *Settings) readStatic(in inner) error {
 	for i, a := range in.Addresses {
 		field := "ipam.addresses[" + strconv.Itoa(i) + "]"
 		p, err := netip.ParsePrefix(a.Address)
@@ -144,12 +162,12 @@ func (s *settings) readStatic(in inner) error {
 					field, p, ip.Gateway)
 			}
 		}
-		s.static = append(s.static, ip)
+		s.Static = append(s.Static, ip)
 	}
 	return nil
 }
 
-func (s *settings) readRanges(in inner) error {
+func (s *Settings) readRanges(in inner) error {
 	ranges, names := in.Ranges, []string{}
 	for i := range ranges {
 		names = append(names, "ipam.ipRanges["+strconv.Itoa(i)+"]")
@@ -159,7 +177,7 @@ func (s *settings) readRanges(in inner) error {
 			append([]string{"ipam"}, names...)
 	}
 	if len(ranges) == 0 && (in.Type == TypeWhereabouts || in.Pool == "") {
-		if in.Type == TypeWhereabouts && len(s.static) > 0 {
+		if in.Type == TypeWhereabouts && len(s.Static) > 0 {
 			return nil
 		}
 		hint := `add "range": "10.1.0.0/16"`
@@ -174,7 +192,7 @@ func (s *settings) readRanges(in inner) error {
 		}
 	}
 	if len(ranges) == 0 {
-		s.pool = in.Pool
+		s.Pool = in.Pool
 		return nil
 	}
 	for i, r := range ranges {
@@ -182,25 +200,25 @@ func (s *settings) readRanges(in inner) error {
 		if err != nil {
 			return err
 		}
-		if w.pool, w.grow = in.Pool, false; in.Pool == "" || in.Type == TypeWhereabouts {
-			w.pool, w.grow = poolName(in, w), true
+		if w.Pool, w.Grow = in.Pool, false; in.Pool == "" || in.Type == TypeWhereabouts {
+			w.Pool, w.Grow = poolName(in, w), true
 		}
-		w.alias, w.spans = in.NetworkName, s.withoutOwn(w.spans)
-		if len(w.spans) == 0 {
+		w.Alias, w.Spans = in.NetworkName, s.withoutOwn(w.Spans)
+		if len(w.Spans) == 0 {
 			return ipam.Invalid("widen the range, or exclude less", "%s.range %q has no allocatable address",
-				w.field, r.Range)
+				w.Field, r.Range)
 		}
-		s.wants = append(s.wants, w)
+		s.Wants = append(s.Wants, w)
 	}
 	return nil
 }
 
 // withoutOwn returns the spans without the gateway and the static addresses.
-func (s *settings) withoutOwn(spans []addrspan.Span) []addrspan.Span {
-	if s.gateway.IsValid() {
-		spans = addrspan.Without(spans, addrspan.Single(s.gateway))
+func (s *Settings) withoutOwn(spans []addrspan.Span) []addrspan.Span {
+	if s.Gateway.IsValid() {
+		spans = addrspan.Without(spans, addrspan.Single(s.Gateway))
 	}
-	for _, ip := range s.static {
+	for _, ip := range s.Static {
 		spans = addrspan.Without(spans, addrspan.Single(ip.Address.Addr()))
 	}
 	return spans
@@ -208,7 +226,7 @@ func (s *settings) withoutOwn(spans []addrspan.Span) []addrspan.Span {
 
 // poolName returns the pool of a range that names none. Ranges of one pool share their addresses, so that overlapping ranges
 // never allocate one twice. A network_name, or a range that may overlap others, has a pool of its own.
-func poolName(in inner, w want) string {
+func poolName(in inner, w Want) string {
 	name := TypeWhereabouts
 	if in.Type != TypeWhereabouts {
 		name = "default"
@@ -217,7 +235,7 @@ func poolName(in inner, w want) string {
 		name += "-" + in.NetworkName
 	}
 	if in.Overlapping != nil && !*in.Overlapping {
-		name += "-" + w.network.String()
+		name += "-" + w.Network.String()
 	}
 	name = strings.Map(func(r rune) rune {
 		switch {
@@ -231,7 +249,7 @@ func poolName(in inner, w want) string {
 	return strings.TrimRight(name, "-")
 }
 
-func (s *settings) families(cniVersion string) error {
+func (s *Settings) families(cniVersion string) error {
 	v4, v6 := 0, 0
 	add := func(a netip.Addr) {
 		if a.Is4() {
@@ -240,11 +258,43 @@ func (s *settings) families(cniVersion string) error {
 			v6++
 		}
 	}
-	for _, w := range s.wants {
-		add(w.network.Addr())
+	for _, w := range s.Wants {
+		add(w.Network.Addr())
 	}
-	for _, ip := range s.static {
+	for _, ip := range s.Static {
 		add(ip.Address.Addr())
 	}
 	return ipam.OnePerFamily(cniVersion, v4, v6)
+}
+
+// HasGateway reports whether the gateway belongs to a range: the one that contains it, or any of its family if none
+// does.
+func (s *Settings) HasGateway(w Want) bool {
+	if !s.Gateway.IsValid() || s.Gateway.BitLen() != w.Network.Addr().BitLen() {
+		return false
+	}
+	inOne := slices.ContainsFunc(s.Wants, func(w Want) bool { return w.Network.Contains(s.Gateway) })
+	return !inOne || w.Network.Contains(s.Gateway)
+}
+
+// Keys returns the options of an IPAM type, as ipam.Allocator.Keys does.
+func Keys(typ string) []string {
+	if typ == TypeCalico {
+		return []string{"type", "assign_ipv4", "assign_ipv6", "ipv4_pools[]", "ipv6_pools[]"}
+	}
+	keys := []string{
+		"type", "range", "range_start", "range_end", "exclude[]", "ipRanges[].range", "ipRanges[].range_start",
+		"ipRanges[].range_end", "ipRanges[].exclude[]", "gateway", "routes[].dst", "routes[].gw", "routes[].mtu",
+		"routes[].advmss", "routes[].priority", "routes[].table", "routes[].scope",
+		"dns.nameservers[]", "dns.domain", "dns.search[]", "dns.options[]", "addresses[].address", "addresses[].gateway",
+		"enable_overlapping_ranges", "network_name",
+	}
+	if typ == TypeWeft {
+		return append(keys, "pool")
+	}
+	return append(keys, "log_file", "log_level", "configuration_path", "kubernetes.kubeconfig", "kubernetes.k8s_api_root",
+		"leader_lease_duration", "leader_renew_deadline", "leader_retry_period", "reconciler_cron_expression",
+		"sleep_for_race",
+		"node_slice_size", "datastore", "etcd_host", "etcd_username", "etcd_password", "etcd_key_file", "etcd_cert_file",
+		"etcd_ca_cert_file")
 }

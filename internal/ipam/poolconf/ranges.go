@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package blocks
+package poolconf
 
 import (
 	"net/netip"
@@ -11,8 +11,8 @@ import (
 )
 
 // readRange parses "10.1.0.0/16", "10.1.0.5/16" (the same) or "10.1.0.5-10.1.0.9/16".
-func readRange(field string, r rangeConf) (want, error) {
-	w := want{field: field}
+func readRange(field string, r rangeConf) (Want, error) {
+	w := Want{Field: field}
 	start, rest, both := strings.Cut(r.Range, "-")
 	if !both {
 		rest = start
@@ -22,16 +22,16 @@ func readRange(field string, r rangeConf) (want, error) {
 		return w, ipam.Invalid(`for example "10.1.0.0/16" or "10.1.0.5-10.1.0.9/16"`, "%s.range %q is no range",
 			field, r.Range)
 	}
-	w.network = p.Masked()
-	s := addrspan.Usable(w.network)
+	w.Network = p.Masked()
+	s := addrspan.Usable(w.Network)
 	if both {
 		if s.From, err = addr(field+".range", start); err != nil {
 			return w, err
 		}
 		s.To = p.Addr()
-		if !w.network.Contains(s.From) || s.To.Less(s.From) {
+		if !w.Network.Contains(s.From) || s.To.Less(s.From) {
 			return w, ipam.Invalid("begin with the lower address, both of one subnet",
-				"%s.range %q: %s is not between the beginning of %s and %s", field, r.Range, s.From, w.network, s.To)
+				"%s.range %q: %s is not between the beginning of %s and %s", field, r.Range, s.From, w.Network, s.To)
 		}
 	}
 	for _, end := range []struct {
@@ -45,24 +45,24 @@ func readRange(field string, r rangeConf) (want, error) {
 		if err != nil {
 			return w, err
 		}
-		if !w.network.Contains(a) {
+		if !w.Network.Contains(a) {
 			return w, ipam.Invalid("leave it out, or use an address of the range", "%s.%s %s is not in range %s", field, end.key,
-				a, w.network)
+				a, w.Network)
 		}
 		*end.into = a
 	}
 	if s.To.Less(s.From) {
 		return w, ipam.Invalid("exchange them", "%s.range_end %s is before range_start %s", field, s.To, s.From)
 	}
-	w.spans = []addrspan.Span{s}
-	w.spans = addrspan.Clip(w.spans, addrspan.Usable(w.network))
+	w.Spans = []addrspan.Span{s}
+	w.Spans = addrspan.Clip(w.Spans, addrspan.Usable(w.Network))
 	for i, x := range r.Exclude {
 		out, err := readExclude(x)
 		if err != nil {
 			return w, ipam.Invalid("a prefix or an address, for example 10.1.0.0/28",
 				"%s.exclude[%d] %q is neither a prefix nor an address", field, i, x)
 		}
-		w.spans = addrspan.Without(w.spans, addrspan.Whole(out))
+		w.Spans = addrspan.Without(w.Spans, addrspan.Whole(out))
 	}
 	return w, nil
 }

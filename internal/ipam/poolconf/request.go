@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package blocks
+package poolconf
 
 import (
 	"net/netip"
@@ -13,7 +13,7 @@ import (
 
 // readRequests reads the addresses that the runtime requests, one of each range: from CNI_ARGS, args.cni.ips and
 // runtimeConfig.ips, without duplicates.
-func (s *settings) readRequests(req ipam.Request, o outer) error {
+func (s *Settings) readRequests(req ipam.Request, o outer) error {
 	if err := ipam.CheckArgs(req.Args); err != nil {
 		return err
 	}
@@ -34,27 +34,27 @@ func (s *settings) readRequests(req ipam.Request, o outer) error {
 			return err
 		}
 	}
-	if gw := ipam.Arg(req.Args, "GATEWAY"); gw != "" && !s.gateway.IsValid() {
+	if gw := ipam.Arg(req.Args, "GATEWAY"); gw != "" && !s.Gateway.IsValid() {
 		a, err := netip.ParseAddr(strings.TrimSpace(gw))
 		if err != nil {
 			return model.Errorf(model.CodeInvalidEnv, "an address, for example 10.1.0.1",
 				"environment: CNI_ARGS GATEWAY %q is no address", gw)
 		}
-		s.gateway = a.Unmap()
+		s.Gateway = a.Unmap()
 	}
 	if name := o.Args.CNI.Claim; name != "" {
-		if len(s.requested) > 0 {
+		if len(s.Requested) > 0 {
 			return ipam.Invalid("leave ips out: the claim has the addresses",
-				"ipam-claim-reference %q and ips %s: only one of them can request the address", name, s.requested[0])
+				"ipam-claim-reference %q and ips %s: only one of them can request the address", name, s.Requested[0])
 		}
-		s.claim = ipam.Arg(req.Args, "K8S_POD_NAMESPACE") + "/" + name
+		s.Claim = ipam.Arg(req.Args, "K8S_POD_NAMESPACE") + "/" + name
 	}
 	return nil
 }
 
-// checkClaim rejects a claim without a namespace. A configuration is also read without a pod, where that is no error.
-func (s *settings) checkClaim() error {
-	if name, without := strings.CutPrefix(s.claim, "/"); without {
+// CheckClaim rejects a claim without a namespace. A configuration is also read without a pod, where that is no error.
+func (s *Settings) CheckClaim() error {
+	if name, without := strings.CutPrefix(s.Claim, "/"); without {
 		return model.Errorf(model.CodeInvalidEnv, "",
 			"ipam-claim-reference %q: CNI_ARGS does not say the pod's namespace (K8S_POD_NAMESPACE)", name)
 	}
@@ -62,32 +62,32 @@ func (s *settings) checkClaim() error {
 }
 
 // addRequested adds an address once: Multus passes each in two ways.
-func (s *settings) addRequested(field, value string, code model.Code) error {
+func (s *Settings) addRequested(field, value string, code model.Code) error {
 	a, err := ipam.ParseAddr(value)
 	if err != nil {
 		return model.Errorf(code, "an address, for example 10.1.0.5", "%s %q is no address", field, strings.TrimSpace(value))
 	}
-	for _, have := range s.requested {
+	for _, have := range s.Requested {
 		if have == a {
 			return nil
 		}
 	}
-	s.requested = append(s.requested, a)
+	s.Requested = append(s.Requested, a)
 	return nil
 }
 
-// assign sets each requested address in the want that it is for.
-func (s *settings) assign() error {
-	for _, a := range s.requested {
+// Assign sets each requested address in the want that it is for.
+func (s *Settings) Assign() error {
+	for _, a := range s.Requested {
 		found, near := false, ""
-		for i := range s.wants {
-			w := &s.wants[i]
-			if w.addr.IsValid() || !w.network.Contains(a) {
+		for i := range s.Wants {
+			w := &s.Wants[i]
+			if w.Addr.IsValid() || !w.Network.Contains(a) {
 				continue
 			}
-			near = w.id()
-			if addrspan.In(w.spans, a) {
-				w.addr, found = a, true
+			near = w.ID()
+			if addrspan.In(w.Spans, a) {
+				w.Addr, found = a, true
 				break
 			}
 		}
@@ -104,8 +104,8 @@ func (s *settings) assign() error {
 	return nil
 }
 
-func (s *settings) isStatic(a netip.Addr) bool {
-	for _, ip := range s.static {
+func (s *Settings) isStatic(a netip.Addr) bool {
+	for _, ip := range s.Static {
 		if ip.Address.Addr() == a {
 			return true
 		}
@@ -113,10 +113,10 @@ func (s *settings) isStatic(a netip.Addr) bool {
 	return false
 }
 
-func (s *settings) ranges() string {
+func (s *Settings) ranges() string {
 	var words []string
-	for _, w := range s.wants {
-		words = append(words, w.network.String())
+	for _, w := range s.Wants {
+		words = append(words, w.Network.String())
 	}
 	return strings.Join(words, ", ")
 }
