@@ -10,7 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/poolrequest"
 )
 
 // controllerLease reads whether the agent has found the Lease of a running controller.
@@ -18,7 +18,7 @@ func controllerLease(_ context.Context, n Node) []Finding {
 	if !n.Config.Kubernetes.InCluster {
 		return skip("not needed: without kubernetes.inCluster the agents do the controller's work")
 	}
-	b, err := os.ReadFile(filepath.Join(n.Config.StateDir, blocks.NoControllerFile))
+	b, err := os.ReadFile(filepath.Join(n.Config.StateDir, poolrequest.NoControllerFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		if !n.AgentAnswers {
 			return n.unknown("")

@@ -13,6 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/ipam/addrspan"
 	"github.com/weft-net/weft/internal/ipam/duplicatenode"
 	"github.com/weft-net/weft/internal/ipam/poolconf"
+	"github.com/weft-net/weft/internal/ipam/poolrequest"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/notify"
 )
@@ -31,7 +32,7 @@ type acquirer struct {
 	duplicates *duplicatenode.Detector
 	journal    *journalFile
 	registry   *registry
-	requests   *requests
+	requests   *poolrequest.Client
 	claims     *addressClaims
 	affinity   *affinity
 }

@@ -6,12 +6,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/claims"
 	"github.com/weft-net/weft/internal/ipam/poolconf"
+	"github.com/weft-net/weft/internal/ipam/poolrequest"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -31,10 +35,40 @@ type addressClaim struct {
 
 // addressClaims reads and writes claims of addresses, which outlive attachments: IPAMClaims and AddressClaims.
 type addressClaims struct {
-	cfg      *Config
-	state    *nodeState
-	journal  *journalFile
-	requests *requests
+	cfg      claimsConfig
+	requests *poolrequest.Client
+}
+
+// newClaims returns the claims of a node. The requests are used only with a separate controller.
+func newClaims(cfg claimsConfig, requests *poolrequest.Client) *addressClaims {
+	return &addressClaims{cfg, requests}
+}
+
+// claimsConfig configures an addressClaims.
+type claimsConfig struct {
+	// Objects is the datastore, nil: there is none; Node is this node's name in it.
+	Objects store.Objects
+	Node    string
+	// Allocated is what this node has allocated.
+	Allocated allocated
+	// Save records the claims of addresses on disk, so that no later agent allocates them to others.
+	Save func() error
+	// VMsKnown: Objects has every virtual machine. Then no claim is created for a VM that has no object and that only a
+	// pod names: nothing would ever delete that claim.
+	VMsKnown bool
+	// SeparateController: the controller runs as its own Deployment. It alone deletes claims, and removes addresses from
+	// them.
+	SeparateController bool
+	Log                *slog.Logger
+}
+
+// allocated is what a node has allocated to claims.
+type allocated interface {
+	// KeptFor returns the addresses of a claim that no attachment of this node uses.
+	KeptFor(claim string) []netip.Addr
+	// NotAllocated returns one of some addresses that is in a block of this node, and not allocated to the claim; false:
+	// there is none.
+	NotAllocated(addrs []netip.Addr, claim string) (netip.Addr, bool)
 }
 
 // readClaim reads the AddressClaim that a pod names, before its addresses are chosen.
@@ -64,9 +98,7 @@ func (ac *addressClaims) getClaim(ctx context.Context, name string) (addressClai
 		return c, err
 	}
 	if err != nil {
-		for _, addrs := range ac.state.heldBy(func(h holder, _ netip.Addr) bool { return h == holder{claim: c.id} }, nil) {
-			c.addrs = append(c.addrs, addrs...)
-		}
+		c.addrs = ac.cfg.Allocated.KeptFor(c.id)
 		if c.storeSilent = len(c.addrs) > 0; c.storeSilent {
 			return c, nil // this node used the claim last, and no other node allocates these
 		}
@@ -96,18 +128,18 @@ func (ac *addressClaims) writeClaim(ctx context.Context, c addressClaim, ips []m
 	if c.id == "" || c.storeSilent {
 		return nil
 	}
-	if err := ac.journal.save(); err != nil { // the claim keeps the address when the pod is deleted
+	if err := ac.cfg.Save(); err != nil { // the claim keeps the address when the pod is deleted
 		return model.Errorf(model.CodeIO, "is the file system full or read-only?", "%w", err)
 	}
 	var words []string
 	for _, ip := range ips {
 		words = append(words, ip.Address.Addr().String())
 	}
-	words, err := ac.requests.keepAll(ctx, c, words)
+	words, err := ac.keepAll(ctx, c, words)
 	if err != nil {
 		return err
 	}
-	if a, lies := ac.requests.falseAddress(c); lies {
+	if a, lies := ac.falseAddress(c); lies {
 		return model.Errorf(model.CodeTryAgain,
 			"another client wrote it there: delete the claim; weft creates the claim of a VM again",
 			"%s names address %s, which this node has and did not allocate to it", c.id, a)
@@ -175,7 +207,9 @@ func (ac *addressClaims) storedClaim(ctx context.Context, req ipam.Request) (add
 	name := req.PodRequest.Claim
 	if name == "" {
 		if claim := poolconf.ClaimReference(req.Conf); claim != "" {
-			return ac.readIPAMClaim(ctx, ipam.Arg(req.Args, "K8S_POD_NAMESPACE")+"/"+claim)
+			c, err := ac.readIPAMClaim(ctx, ipam.Arg(req.Args, "K8S_POD_NAMESPACE")+"/"+claim)
+			c.pod = podOf(req)
+			return c, err
 		}
 		if req.VM == nil {
 			return addressClaim{}, nil
@@ -186,6 +220,7 @@ func (ac *addressClaims) storedClaim(ctx context.Context, req ipam.Request) (add
 	if errors.Is(err, store.ErrNotFound) {
 		return addressClaim{}, nil // its addresses were never claimed
 	}
+	c.pod = podOf(req)
 	return c, err
 }
 
@@ -206,7 +241,7 @@ func (ac *addressClaims) verifyClaim(ctx context.Context, c addressClaim, a neti
 
 // recordUse writes this node into the journal and into the claim's status as the user of its addresses.
 func (ac *addressClaims) recordUse(ctx context.Context, c addressClaim) error {
-	if err := ac.journal.save(); err != nil {
+	if err := ac.cfg.Save(); err != nil {
 		return model.Errorf(model.CodeIO, "is the file system full or read-only?", "%w", err)
 	}
 	kind, key := claims.ObjectKey(c.id)
@@ -215,7 +250,7 @@ func (ac *addressClaims) recordUse(ctx context.Context, c addressClaim) error {
 	}
 	const tries = 4
 	for range tries { // each try checks the claim's current addresses
-		if a, lies := ac.requests.falseAddress(c); lies {
+		if a, lies := ac.falseAddress(c); lies {
 			ac.cfg.Log.Warn("claim names an address of this node that was never allocated to it; its status.node is not set",
 				"claim", c.id, "address", a.String())
 			return nil
@@ -240,4 +275,51 @@ func (ac *addressClaims) recordUse(ctx context.Context, c addressClaim) error {
 		}
 	}
 	return nil
+}
+
+// keepAll makes sure that a write to a claim removes no address: agents may not. Addresses of other families stay; to
+// replace an address that no pool has any more, it requests the controller to remove it.
+func (ac *addressClaims) keepAll(ctx context.Context, c addressClaim, words []string) ([]string, error) {
+	if !ac.cfg.SeparateController {
+		return words, nil
+	}
+	is, err := c.object.AddressClaim()
+	if err != nil {
+		return nil, model.Errorf(model.CodeDecode, "correct the object", "%w", err)
+	}
+	families := map[bool]bool{}
+	for _, text := range words {
+		families[strings.Contains(text, ":")] = true
+	}
+	for _, old := range is.Addresses {
+		switch {
+		case slices.Contains(words, old):
+		case !families[strings.Contains(old, ":")]:
+			words = append(words, old)
+		default:
+			if err := ac.requests.Create(ctx,
+				model.PoolRequest{Claim: strings.TrimPrefix(c.id, claims.AddressClaimPrefix)}); err != nil {
+				return nil, err
+			}
+			return nil, model.Errorf(model.CodeTryAgain,
+				"the controller removes it if no pool has it any more; does the Deployment weft-controller run?",
+				"%s still has address %s", c.id, old)
+		}
+	}
+	return words, nil
+}
+
+// falseAddress returns an address that a claim names, and that this node has not allocated to it: any agent can write
+// addresses into a claim. This node must not confirm such a claim, because the controller grants other nodes the
+// addresses of confirmed claims.
+func (ac *addressClaims) falseAddress(c addressClaim) (netip.Addr, bool) {
+	if !ac.cfg.SeparateController {
+		return netip.Addr{}, false
+	}
+	return ac.cfg.Allocated.NotAllocated(claims.Addresses(c.object), c.id)
+}
+
+// podOf returns the pod of the request, "namespace/name".
+func podOf(req ipam.Request) string {
+	return ipam.Arg(req.Args, "K8S_POD_NAMESPACE") + "/" + ipam.Arg(req.Args, "K8S_POD_NAME")
 }

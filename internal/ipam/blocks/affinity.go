@@ -14,6 +14,7 @@ import (
 	"github.com/weft-net/weft/internal/ipam/claims"
 	"github.com/weft-net/weft/internal/ipam/duplicatenode"
 	"github.com/weft-net/weft/internal/ipam/poolconf"
+	"github.com/weft-net/weft/internal/ipam/poolrequest"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -25,7 +26,7 @@ type affinity struct {
 	duplicates *duplicatenode.Detector
 	journal    *journalFile
 	registry   *registry
-	requests   *requests
+	requests   *poolrequest.Client
 	claimed    *claimindex.Index
 }
 

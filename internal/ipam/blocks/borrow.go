@@ -133,7 +133,7 @@ func (af *affinity) claimBorrowed(
 	ownEntry := ""
 	got, spec, err := af.registry.updateBlock(ctx, o, spec, func(s *model.AddressBlock, claim string) {
 		ownEntry = af.duplicates.WithMachineID(claim) + claims.EntrySuffix(of)
-		s.Lent, s.Granted = withEntry(s.Lent, a, af.cfg.Node+"/"+ownEntry), af.requests.ungrant(s.Granted, a)
+		s.Lent, s.Granted = withEntry(s.Lent, a, af.cfg.Node+"/"+ownEntry), af.requests.Ungrant(s.Granted, a)
 	})
 	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
 		return true, af.readOwner(ctx, p, spec.CIDR) // check again

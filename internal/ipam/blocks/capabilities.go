@@ -13,3 +13,11 @@ func (a *Allocator) Capabilities() ipam.Capabilities {
 func (c *Cluster) Capabilities() ipam.Capabilities {
 	return ipam.Capabilities{Reserve: c, Transfer: c, Sticky: c}
 }
+
+// NotSticky returns why addresses do not stay with virtual machines.
+func (a *Allocator) NotSticky(ipam.Request) (why string) {
+	if a.e.cfg.Objects == nil {
+		return "this agent has no datastore"
+	}
+	return ""
+}

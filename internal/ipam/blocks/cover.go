@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam/addrspan"
@@ -87,7 +88,7 @@ func (af *affinity) enlarge(
 	ctx context.Context, p *pool, w poolconf.Want, o store.Object, spec model.AddressPool, lacks []netip.Prefix,
 ) (bool, error) {
 	if af.cfg.SeparateController {
-		return af.requests.requestRange(ctx, p, w)
+		return af.requestRange(ctx, p, w)
 	}
 	next, spec, err := grants.Extended(ctx, af.cfg.Objects, o, spec, lacks, model.PoolRequest{
 		Addresses: addrspan.Count(w.Spans), Network: w.Alias,
@@ -114,4 +115,38 @@ func (af *affinity) enlarge(
 	af.state.updatePoolLocked(p, got, spec)
 	af.state.mu.Unlock()
 	return true, af.cfg.Failpoint.At("after pool")
+}
+
+// rangePoll is how often an agent checks whether its request was granted.
+const rangePoll = 100 * time.Millisecond
+
+// requestRange requests a want's range from the controller, and waits until the pool has it.
+func (af *affinity) requestRange(ctx context.Context, p *pool, w poolconf.Want) (bool, error) {
+	if err := af.requests.Create(ctx, model.PoolRequest{
+		Pool: p.name, CIDR: w.Network, Addresses: addrspan.Count(w.Spans), Network: w.Alias,
+	}); err != nil {
+		return false, err
+	}
+	const way = "it is retried; does the Deployment weft-controller run?"
+	deadline := af.cfg.After(af.cfg.WaitLimit)
+	for {
+		select {
+		case <-af.cfg.After(rangePoll):
+		case <-deadline:
+			return false, model.Errorf(model.CodeTryAgain, way, "%s: the controller has not added range %[3]s to pool %[2]q yet",
+				w.Field, p.name, w.Network)
+		case <-ctx.Done():
+			return false, model.Errorf(model.CodeTryAgain, way, "%s: waiting for the range %s of pool %q: %w", w.Field,
+				w.Network, p.name, ctx.Err())
+		}
+		if err := af.registry.readPool(ctx, p); err != nil {
+			return false, err
+		}
+		af.state.mu.Lock()
+		there := p.object.Version != "" && len(p.lacks(w)) == 0
+		af.state.mu.Unlock()
+		if there {
+			return true, nil
+		}
+	}
 }

@@ -11,6 +11,7 @@
 //	claimindex     which addresses of a new block belong to claims
 //	duplicatenode  another host that runs as the same node
 //	poolconf       the configurations that request addresses of pools
+//	poolrequest    requests to a separate controller, and what this node may do without its grant
 //	whereabouts    the configurations and objects of the plugin whereabouts
 //
 // Package audit compares the objects in the datastore with pods and nodes, without an engine.
@@ -37,7 +38,6 @@
 //	journalFile     what an engine restores after a restart
 //	poolSelector    which addresses of which pools may serve an attachment
 //	registry        the objects of pools and blocks in the datastore
-//	requests        requests to the controller
 //	addressClaims   IPAMClaims, AddressClaims, and those of virtual machines
 //	affinity        this node's blocks: claims, renews and releases them
 //	acquirer        an address for an attachment: from this node's blocks, else from the datastore or another node

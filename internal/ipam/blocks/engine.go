@@ -16,6 +16,7 @@ import (
 	"github.com/weft-net/weft/internal/ipam/claims"
 	"github.com/weft-net/weft/internal/ipam/duplicatenode"
 	"github.com/weft-net/weft/internal/ipam/poolconf"
+	"github.com/weft-net/weft/internal/ipam/poolrequest"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/notify"
 )
@@ -81,7 +82,7 @@ type Engine struct {
 	journal      *journalFile
 	poolSelector *poolSelector
 	registry     *registry
-	requests     *requests
+	requests     *poolrequest.Client
 	claims       *addressClaims
 	affinity     *affinity
 	acquirer     *acquirer
@@ -126,8 +127,13 @@ func build(config Config) *Engine {
 		cfg: cfg, clock: clock, state: e.state, duplicates: e.duplicates, missing: map[string]time.Time{},
 		clean: map[string]map[string]string{},
 	}
-	e.requests = &requests{cfg: cfg, state: e.state, poolSelector: e.poolSelector, registry: e.registry}
-	e.claims = &addressClaims{cfg: cfg, state: e.state, journal: e.journal, requests: e.requests}
+	e.requests = poolrequest.New(poolrequest.Config{
+		Objects: cfg.Objects, Node: cfg.Node, Separate: cfg.SeparateController, WaitLimit: cfg.WaitLimit, After: cfg.After,
+	})
+	e.claims = newClaims(claimsConfig{
+		Objects: cfg.Objects, Node: cfg.Node, Allocated: e.state, Save: e.journal.save, VMsKnown: cfg.VMsKnown,
+		SeparateController: cfg.SeparateController, Log: cfg.Log,
+	}, e.requests)
 	claimed := &claimindex.Index{}
 	e.affinity = &affinity{
 		cfg: cfg, clock: clock, state: e.state, duplicates: e.duplicates, journal: e.journal, registry: e.registry,

@@ -12,6 +12,7 @@ import (
 	"github.com/weft-net/weft/internal/ipam/claimindex"
 	"github.com/weft-net/weft/internal/ipam/duplicatenode"
 	"github.com/weft-net/weft/internal/ipam/poolconf"
+	"github.com/weft-net/weft/internal/ipam/poolrequest"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/notify"
 )
@@ -35,10 +36,12 @@ type reconciler struct {
 	journal      *journalFile
 	poolSelector *poolSelector
 	registry     *registry
-	requests     *requests
+	requests     *poolrequest.Client
 	affinity     *affinity
 	claimed      *claimindex.Index
 	releaser     *releaser
+
+	followed bool // requestCalico is done; protected by the state's mutex
 }
 
 // run does not use the datastore before an address of a pool has been requested here.
@@ -229,7 +232,7 @@ func (fo *reconciler) reconcile(ctx context.Context) error {
 	if len(errs) == 0 {
 		errs = append(errs, fo.markRenewed())
 	}
-	errs = append(errs, fo.requests.requestCalico(ctx))
+	errs = append(errs, fo.requestCalico(ctx))
 	fo.state.mu.Lock()
 	unsaved := fo.state.unsaved
 	fo.state.mu.Unlock()
@@ -350,5 +353,23 @@ func (fo *reconciler) coverExpected(ctx context.Context, p *pool) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// requestCalico requests that the controller follow Calico's pools, if this node allocates addresses of the cluster's
+// network.
+func (fo *reconciler) requestCalico(ctx context.Context) error {
+	fo.state.mu.Lock()
+	due := fo.cfg.SeparateController && !fo.followed && (fo.poolSelector.serving || len(fo.poolSelector.cluster) > 0)
+	fo.state.mu.Unlock()
+	if !due {
+		return nil
+	}
+	if err := fo.requests.Create(ctx, model.PoolRequest{}); err != nil {
+		return err
+	}
+	fo.state.mu.Lock()
+	fo.followed = true
+	fo.state.mu.Unlock()
 	return nil
 }

@@ -308,3 +308,26 @@ func (m *nodeState) requester(w poolconf.Want) string {
 func (m *nodeState) needsAddresses(p *pool) bool {
 	return slices.Contains(p.spec.ExhaustedOn, m.cfg.Node)
 }
+
+// KeptFor returns the addresses of a claim that no attachment of this node uses.
+func (m *nodeState) KeptFor(claim string) (out []netip.Addr) {
+	for _, addrs := range m.heldBy(func(h holder, _ netip.Addr) bool { return h == holder{claim: claim} }, nil) {
+		out = append(out, addrs...)
+	}
+	return out
+}
+
+// NotAllocated returns one of some addresses that is in a block of this node, and not allocated to the claim; false:
+// there is none.
+func (m *nodeState) NotAllocated(addrs []netip.Addr, claim string) (netip.Addr, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, a := range addrs {
+		for _, p := range m.pools {
+			if b := p.blockOf(a); b != nil && b.cidr.Contains(a) && b.state == owned && !b.lent[a] && p.held[a].claim != claim {
+				return a, true
+			}
+		}
+	}
+	return netip.Addr{}, false
+}

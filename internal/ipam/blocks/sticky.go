@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/netip"
-	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam"
@@ -16,9 +15,6 @@ import (
 	"github.com/weft-net/weft/internal/ipam/poolconf"
 	"github.com/weft-net/weft/internal/model"
 )
-
-// claimPoll is how often the claims of unused addresses are checked.
-const claimPoll = time.Minute
 
 // claimed reads the attachment's IPAMClaim, or its VM's claim, and requests the addresses in it.
 func (ac *addressClaims) claimed(ctx context.Context, req ipam.Request, s *poolconf.Settings) (addressClaim, error) {
@@ -92,7 +88,7 @@ func (ac *addressClaims) keepClaim(ctx context.Context, c addressClaim, ips []mo
 		return ac.writeClaim(ctx, c, ips)
 	}
 	o := c.object
-	if err := ac.journal.save(); err != nil { // the claim keeps the address when the pod is deleted
+	if err := ac.cfg.Save(); err != nil { // the claim keeps the address when the pod is deleted
 		return model.Errorf(model.CodeIO, "is the file system full or read-only?", "%w", err)
 	}
 	next, err := o.Edited(func(fields map[string]any) error {

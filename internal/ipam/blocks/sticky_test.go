@@ -4,18 +4,14 @@ package blocks
 
 import (
 	"context"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam/claims"
-	"github.com/weft-net/weft/internal/model"
 )
 
 const claimObject = "apiVersion: k8s.cni.cncf.io/v1alpha1\nkind: IPAMClaim\nmetadata: {name: vm, namespace: shop}\nspec: {network: net, interface: net1}\n"
@@ -164,24 +160,6 @@ func TestBadClaims(t *testing.T) {
 		got, err := a.claim(claim, claim)
 		if want == "" && (err != nil || got != "10.0.0.7") || want != "" && (err == nil || err.Error() != want) {
 			t.Errorf("%s: %s, error %v\nwant %s", claim, got, err, want)
-		}
-	}
-}
-
-// TestClaimIPs: a claim's status keeps the addresses that it had, after those that its pod has now.
-func TestClaimIPs(t *testing.T) {
-	now := []model.IP{{Address: netip.MustParsePrefix("10.0.0.2/24")}, {Address: netip.MustParsePrefix("fd00::2/64")}}
-	for _, c := range []struct {
-		name         string
-		before, want any
-	}{
-		{"a claim without addresses", nil, []any{"10.0.0.2/24", "fd00::2/64"}},
-		{"the same again", []any{"fd00::2/64", "10.0.0.2"}, []any{"10.0.0.2/24", "fd00::2/64"}},
-		{"another one before", []any{"10.9.0.7/24", "10.0.0.2/24"}, []any{"10.0.0.2/24", "fd00::2/64", "10.9.0.7/24"}},
-		{"not an address", []any{"x", 5}, []any{"10.0.0.2/24", "fd00::2/64", "x", 5}},
-	} {
-		if d := cmp.Diff(c.want, any(claimIPs(now, c.before))); d != "" {
-			t.Errorf("%s: %s", c.name, d)
 		}
 	}
 }

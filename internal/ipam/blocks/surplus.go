@@ -23,6 +23,9 @@ import (
 // an ADD in progress has just claimed.
 const urgentIdle = 500 * time.Millisecond
 
+// claimPoll is how often the claims of unused addresses are checked.
+const claimPoll = time.Minute
+
 // surplus chooses the blocks to release, and stops allocations from them.
 func (rt *releaser) surplus(p *pool) []*block {
 	rt.state.mu.Lock()

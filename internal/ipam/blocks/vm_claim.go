@@ -143,11 +143,3 @@ func (ac *addressClaims) createClaim(
 func (c addressClaim) standby(req ipam.Request) ([]netip.Addr, bool) {
 	return c.addrs, req.Incoming && len(c.addrs) > 0
 }
-
-// NotSticky returns why addresses do not stay with virtual machines.
-func (a *Allocator) NotSticky(ipam.Request) (why string) {
-	if a.e.cfg.Objects == nil {
-		return "this agent has no datastore"
-	}
-	return ""
-}

@@ -35,7 +35,6 @@ func (a *Allocator) Transfer(ctx context.Context, req ipam.Request) error {
 	if c.storeSilent {
 		return model.Errorf(model.CodeTryAgain, "", "%s: %w", claims.Describe(c.id), store.ErrNoAnswer)
 	}
-	c.pod = podOf(req)
 	for _, addr := range req.Held {
 		p, err := a.e.poolFor(ctx, req, addr)
 		if err == nil {
@@ -51,7 +50,7 @@ func (a *Allocator) Transfer(ctx context.Context, req ipam.Request) error {
 // takeOverVMAddress allocates one address of a claim to an attachment of this node, whichever node had it. If it needs
 // a grant of the controller, it waits for that without the pool's claim lock.
 func (ob *acquirer) takeOverVMAddress(ctx context.Context, p *pool, c addressClaim, a netip.Addr, h holder) error {
-	var wait granting
+	wait := ob.requests.Grant(c.id, c.pod, a)
 	for {
 		ob.state.mu.Lock()
 		changed := p.changed
@@ -61,7 +60,7 @@ func (ob *acquirer) takeOverVMAddress(ctx context.Context, p *pool, c addressCla
 		if !errors.As(err, &lacks) {
 			return err
 		}
-		if err := wait.next(ctx, ob.requests, changed, c, a, lacks.block); err != nil {
+		if err := wait.Next(ctx, changed, lacks.block); err != nil {
 			return err
 		}
 	}
@@ -167,7 +166,7 @@ func (ob *acquirer) tryAssignVMAddress(
 			return false, ob.affinity.renew(ctx, p, own)
 		case !isLent && !own.lent[a]:
 			return true, nil
-		case !ob.requests.mayTake(spec, a, claim):
+		case !ob.requests.MayTake(spec, a, claim):
 			return false, &ungranted{spec}
 		}
 		if err := ob.journal.reserveForClaim(p, a, claim); err != nil {
@@ -175,7 +174,7 @@ func (ob *acquirer) tryAssignVMAddress(
 		}
 		got, spec, err := ob.registry.updateBlock(ctx, o, spec, func(s *model.AddressBlock, claim string) {
 			s.Claim, s.Lent, s.Requested = claim, withoutEntry(s.Lent, a), withoutEntry(s.Requested, a)
-			s.Granted = ob.requests.ungrant(s.Granted, a)
+			s.Granted = ob.requests.Ungrant(s.Granted, a)
 		})
 		if err != nil {
 			return false, err
@@ -187,7 +186,7 @@ func (ob *acquirer) tryAssignVMAddress(
 		spec.Lent[a] == ob.cfg.Node+"/"+single.claim {
 		return true, nil
 	}
-	if !ob.requests.mayTake(spec, a, claim) {
+	if !ob.requests.MayTake(spec, a, claim) {
 		return false, &ungranted{spec}
 	}
 	ownEntry := ""
@@ -195,7 +194,7 @@ func (ob *acquirer) tryAssignVMAddress(
 	got, spec, err := ob.registry.updateBlock(ctx, o, spec, func(s *model.AddressBlock, number string) {
 		ownEntry = ob.duplicates.WithMachineID(number) + claims.EntrySuffix(claim)
 		s.Lent, s.Requested = withEntry(s.Lent, a, ob.cfg.Node+"/"+ownEntry), withoutEntry(s.Requested, a)
-		s.Granted = ob.requests.ungrant(s.Granted, a)
+		s.Granted = ob.requests.Ungrant(s.Granted, a)
 	})
 	if err != nil {
 		return false, err
@@ -203,3 +202,8 @@ func (ob *acquirer) tryAssignVMAddress(
 	ob.affinity.addBorrowed(p, a, ownEntry, got, spec)
 	return true, ob.journal.save()
 }
+
+// ungranted is the error of a transfer that needs a grant of the controller.
+type ungranted struct{ block model.AddressBlock }
+
+func (*ungranted) Error() string { return "the controller has not granted it" }

@@ -14,7 +14,7 @@ import (
 	"github.com/weft-net/weft/internal/cluster/facts"
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/controller"
-	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/poolrequest"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/doctorfile"
 	"github.com/weft-net/weft/internal/node/membership"
@@ -68,7 +68,7 @@ func (m *Manager) Run(ctx context.Context) error {
 // which it was no separate program have none. The warning is also written to the state directory for weft doctor.
 func (m *Manager) watchController(ctx context.Context) error {
 	var seen controller.Heartbeat
-	path := filepath.Join(m.cfg.StateDir, blocks.NoControllerFile)
+	path := filepath.Join(m.cfg.StateDir, poolrequest.NoControllerFile)
 	pause, warned := controllerFirst, ""
 	for {
 		select {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/config"
 	"github.com/weft-net/weft/internal/cluster/store/dir"
-	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/poolrequest"
 )
 
 // TestNoController: if the Lease is missing or not renewed, the agent logs it once and weft doctor reports it; a
@@ -39,7 +39,7 @@ func TestNoController(t *testing.T) {
 	defer cancel()
 	checks := 0
 	note := func() string {
-		b, _ := os.ReadFile(filepath.Join(state, blocks.NoControllerFile))
+		b, _ := os.ReadFile(filepath.Join(state, poolrequest.NoControllerFile))
 		return string(b)
 	}
 	var noted []string
