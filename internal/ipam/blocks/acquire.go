@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/ipam/addressclaims"
 	"github.com/weft-net/weft/internal/ipam/addrspan"
 	"github.com/weft-net/weft/internal/ipam/duplicatenode"
 	"github.com/weft-net/weft/internal/ipam/poolconf"
@@ -33,7 +34,7 @@ type acquirer struct {
 	journal    *journalFile
 	registry   *registry
 	requests   *poolrequest.Client
-	claims     *addressClaims
+	claims     *addressclaims.Claims
 	affinity   *affinity
 }
 

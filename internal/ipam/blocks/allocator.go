@@ -68,7 +68,7 @@ func (a *Allocator) get(ctx context.Context, req ipam.Request) (g got, err error
 	if err := e.acquirer.resolve(ctx, &s); err != nil {
 		return g, err
 	}
-	claim, err := e.claims.claimed(ctx, req, &s)
+	claim, err := e.claims.ForRanges(ctx, req, &s)
 	if err != nil {
 		return g, err
 	}
@@ -76,7 +76,7 @@ func (a *Allocator) get(ctx context.Context, req ipam.Request) (g got, err error
 		return g, err
 	}
 	g.result, g.holder = model.Result{Routes: s.Routes, DNS: s.DNS}, holder{req.Key(), s.Claim}
-	g.standby = req.Incoming && (claim.storeSilent || claim.namesAll(s.Wants))
+	g.standby = req.Incoming && (claim.StoreSilent || claim.NamesAll(s.Wants))
 	for _, w := range s.Wants {
 		address := w.Addr
 		if !g.standby {
@@ -92,7 +92,7 @@ func (a *Allocator) get(ctx context.Context, req ipam.Request) (g got, err error
 		g.result.IPs = append(g.result.IPs, ip)
 	}
 	if !g.standby {
-		if err := e.claims.keepClaim(ctx, claim, g.result.IPs); err != nil {
+		if err := e.claims.Write(ctx, claim, g.result.IPs); err != nil {
 			e.state.rollback(g.result.IPs, g.holder)
 			return g, err
 		}

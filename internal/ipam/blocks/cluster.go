@@ -58,12 +58,12 @@ func (c *Cluster) get(ctx context.Context, req ipam.Request) (g got, err error) 
 				"network", req.Network)
 		})
 	}
-	claim, err := c.e.claims.claimFor(ctx, req)
+	claim, err := c.e.claims.ForCluster(ctx, req)
 	if err != nil {
 		return g, err
 	}
-	g.holder = holder{key: req.Key(), claim: claim.id}
-	if addrs, is := claim.standby(req); is {
+	g.holder = holder{key: req.Key(), claim: claim.ID}
+	if addrs, is := claim.Standby(req); is {
 		g.standby = true
 		for _, a := range addrs {
 			g.result.IPs = append(g.result.IPs, model.IP{Address: netip.PrefixFrom(a, a.BitLen())})
@@ -74,7 +74,7 @@ func (c *Cluster) get(ctx context.Context, req ipam.Request) (g got, err error) 
 	if err != nil {
 		return g, err
 	}
-	claim.bindWants(wants)
+	claim.BindWants(wants)
 	result, h := model.Result{}, g.holder
 	for _, alternatives := range wants {
 		a, err := c.e.acquirer.allocateAny(ctx, alternatives, h)
@@ -84,7 +84,7 @@ func (c *Cluster) get(ctx context.Context, req ipam.Request) (g got, err error) 
 		}
 		result.IPs = append(result.IPs, model.IP{Address: netip.PrefixFrom(a, a.BitLen())})
 	}
-	if err := c.e.claims.writeClaim(ctx, claim, result.IPs); err != nil {
+	if err := c.e.claims.Write(ctx, claim, result.IPs); err != nil {
 		c.e.state.rollback(result.IPs, h)
 		return g, err
 	}

@@ -7,6 +7,7 @@
 //
 // What needs no state of blocks is in packages of its own, below ipam:
 //
+//	addressclaims  IPAMClaims, AddressClaims, and those of virtual machines, for the attachments of this node
 //	addrspan       ranges of addresses
 //	claimindex     which addresses of a new block belong to claims
 //	duplicatenode  another host that runs as the same node
@@ -38,7 +39,6 @@
 //	journalFile     what an engine restores after a restart
 //	poolSelector    which addresses of which pools may serve an attachment
 //	registry        the objects of pools and blocks in the datastore
-//	addressClaims   IPAMClaims, AddressClaims, and those of virtual machines
 //	affinity        this node's blocks: claims, renews and releases them
 //	acquirer        an address for an attachment: from this node's blocks, else from the datastore or another node
 //	releaser        releases what is not needed, and lends what other nodes request

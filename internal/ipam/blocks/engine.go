@@ -12,6 +12,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/failpoint"
+	"github.com/weft-net/weft/internal/ipam/addressclaims"
 	"github.com/weft-net/weft/internal/ipam/claimindex"
 	"github.com/weft-net/weft/internal/ipam/claims"
 	"github.com/weft-net/weft/internal/ipam/duplicatenode"
@@ -83,7 +84,7 @@ type Engine struct {
 	poolSelector *poolSelector
 	registry     *registry
 	requests     *poolrequest.Client
-	claims       *addressClaims
+	claims       *addressclaims.Claims
 	affinity     *affinity
 	acquirer     *acquirer
 	reconciler   *reconciler
@@ -130,7 +131,7 @@ func build(config Config) *Engine {
 	e.requests = poolrequest.New(poolrequest.Config{
 		Objects: cfg.Objects, Node: cfg.Node, Separate: cfg.SeparateController, WaitLimit: cfg.WaitLimit, After: cfg.After,
 	})
-	e.claims = newClaims(claimsConfig{
+	e.claims = addressclaims.New(addressclaims.Config{
 		Objects: cfg.Objects, Node: cfg.Node, Allocated: e.state, Save: e.journal.save, VMsKnown: cfg.VMsKnown,
 		SeparateController: cfg.SeparateController, Log: cfg.Log,
 	}, e.requests)

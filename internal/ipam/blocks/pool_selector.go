@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/addressclaims"
 	"github.com/weft-net/weft/internal/ipam/addrspan"
 	"github.com/weft-net/weft/internal/ipam/poolconf"
 	"github.com/weft-net/weft/internal/model"
@@ -245,24 +246,24 @@ func uses(all []model.AddressUse) string {
 }
 
 // claimRequest adds the addresses or pools of the claim to what the pod requests.
-func (ps *poolSelector) claimRequest(c addressClaim, w model.AddressRequest) (model.AddressRequest, error) {
-	if c.id == "" {
+func (ps *poolSelector) claimRequest(c addressclaims.Claim, w model.AddressRequest) (model.AddressRequest, error) {
+	if c.ID == "" {
 		return w, nil
 	}
 	if len(w.Addrs) > 0 {
-		return w, ipam.Invalid("leave one out", "%s and specific addresses exclude each other", c.id)
+		return w, ipam.Invalid("leave one out", "%s and specific addresses exclude each other", c.ID)
 	}
-	if w.Addrs = c.addrs; len(w.Addrs) > 0 || len(c.pools) == 0 {
+	if w.Addrs = c.Addrs; len(w.Addrs) > 0 || len(c.Pools) == 0 {
 		return w, nil
 	}
 	w.Pools4, w.Pools6 = nil, nil
 	ps.state.mu.Lock()
 	defer ps.state.mu.Unlock()
 	all := ps.state.catalog.all()
-	for _, name := range c.pools {
+	for _, name := range c.Pools {
 		i := slices.IndexFunc(all, func(p model.AddressPool) bool { return matchesPool(p, name) })
 		if i < 0 {
-			return w, ipam.Invalid("name a pool of the cluster's network", "%s: spec.pools: there is no pool %q", c.id, name)
+			return w, ipam.Invalid("name a pool of the cluster's network", "%s: spec.pools: there is no pool %q", c.ID, name)
 		}
 		for _, v6 := range []bool{false, true} {
 			if !slices.ContainsFunc(all[i].Regions, func(r model.AddressRegion) bool { return r.CIDR.Addr().Is6() == v6 }) {
@@ -279,8 +280,8 @@ func (ps *poolSelector) claimRequest(c addressClaim, w model.AddressRequest) (mo
 }
 
 // wantsFor returns the wants of an attachment, by its claim if it has one.
-func (ps *poolSelector) wantsFor(conf poolconf.Cluster, req ipam.Request, claim addressClaim) ([][]poolconf.Want, error) {
-	if claim.vm != nil {
+func (ps *poolSelector) wantsFor(conf poolconf.Cluster, req ipam.Request, claim addressclaims.Claim) ([][]poolconf.Want, error) {
+	if claim.VM != nil {
 		return ps.vmWants(conf, req, claim)
 	}
 	var err error
@@ -292,7 +293,7 @@ func (ps *poolSelector) wantsFor(conf poolconf.Cluster, req ipam.Request, claim 
 
 // vmWants returns the wants of a VM's attachment: the addresses of its claim, and where the claim has none of a family,
 // or no pool has its address any more, the same as for a pod.
-func (ps *poolSelector) vmWants(conf poolconf.Cluster, req ipam.Request, c addressClaim) ([][]poolconf.Want, error) {
+func (ps *poolSelector) vmWants(conf poolconf.Cluster, req ipam.Request, c addressclaims.Claim) ([][]poolconf.Want, error) {
 	if len(req.PodRequest.Addrs)+len(conf.Requested) > 0 { // an explicit request wins
 		return ps.clusterWants(conf, req)
 	}
@@ -302,17 +303,17 @@ func (ps *poolSelector) vmWants(conf poolconf.Cluster, req ipam.Request, c addre
 	}
 	var out [][]poolconf.Want
 	for _, f := range families {
-		i := slices.IndexFunc(c.addrs, func(a netip.Addr) bool { return a.Is4() == (f == model.IPv4) })
+		i := slices.IndexFunc(c.Addrs, func(a netip.Addr) bool { return a.Is4() == (f == model.IPv4) })
 		if i >= 0 {
 			ps.state.mu.Lock()
-			w, err := ps.specificWant(c.addrs[i])
+			w, err := ps.specificWant(c.Addrs[i])
 			ps.state.mu.Unlock()
 			if err == nil {
 				out = append(out, []poolconf.Want{w})
 				continue
 			}
-			ps.cfg.Log.Warn("VM loses its address", "claim", c.id,
-				"address", c.addrs[i].String(), "err", err)
+			ps.cfg.Log.Warn("VM loses its address", "claim", c.ID,
+				"address", c.Addrs[i].String(), "err", err)
 		}
 		req.PodRequest.Families = []model.IPFamily{f}
 		some, err := ps.clusterWants(conf, req)

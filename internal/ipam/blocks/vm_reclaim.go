@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/addressclaims"
 	"github.com/weft-net/weft/internal/ipam/claims"
 	"github.com/weft-net/weft/internal/ipam/poolconf"
 	"github.com/weft-net/weft/internal/model"
@@ -28,29 +29,29 @@ import (
 
 // Transfer moves the addresses of a claim to an attachment that was on standby.
 func (a *Allocator) Transfer(ctx context.Context, req ipam.Request) error {
-	c, err := a.e.claims.storedClaim(ctx, req)
-	if err != nil || c.id == "" {
+	c, err := a.e.claims.Stored(ctx, req)
+	if err != nil || c.ID == "" {
 		return err
 	}
-	if c.storeSilent {
-		return model.Errorf(model.CodeTryAgain, "", "%s: %w", claims.Describe(c.id), store.ErrNoAnswer)
+	if c.StoreSilent {
+		return model.Errorf(model.CodeTryAgain, "", "%s: %w", claims.Describe(c.ID), store.ErrNoAnswer)
 	}
 	for _, addr := range req.Held {
 		p, err := a.e.poolFor(ctx, req, addr)
 		if err == nil {
-			err = a.e.acquirer.takeOverVMAddress(ctx, p, c, addr, holder{req.Key(), c.id})
+			err = a.e.acquirer.takeOverVMAddress(ctx, p, c, addr, holder{req.Key(), c.ID})
 		}
 		if err != nil {
 			return err
 		}
 	}
-	return a.e.claims.recordUse(ctx, c)
+	return a.e.claims.RecordUse(ctx, c)
 }
 
 // takeOverVMAddress allocates one address of a claim to an attachment of this node, whichever node had it. If it needs
 // a grant of the controller, it waits for that without the pool's claim lock.
-func (ob *acquirer) takeOverVMAddress(ctx context.Context, p *pool, c addressClaim, a netip.Addr, h holder) error {
-	wait := ob.requests.Grant(c.id, c.pod, a)
+func (ob *acquirer) takeOverVMAddress(ctx context.Context, p *pool, c addressclaims.Claim, a netip.Addr, h holder) error {
+	wait := ob.requests.Grant(c.ID, c.Pod, a)
 	for {
 		ob.state.mu.Lock()
 		changed := p.changed
@@ -67,13 +68,13 @@ func (ob *acquirer) takeOverVMAddress(ctx context.Context, p *pool, c addressCla
 }
 
 // takeOverVMAddressNow is takeOverVMAddress without the wait for a grant.
-func (ob *acquirer) takeOverVMAddressNow(ctx context.Context, p *pool, c addressClaim, a netip.Addr, h holder) error {
+func (ob *acquirer) takeOverVMAddressNow(ctx context.Context, p *pool, c addressclaims.Claim, a netip.Addr, h holder) error {
 	select {
 	case p.claimLock <- struct{}{}:
 		defer func() { <-p.claimLock }()
 	case <-ctx.Done():
 		return model.Errorf(model.CodeTryAgain, "", "%s: waiting for others that claim addresses: %w",
-			claims.Describe(c.id), ctx.Err())
+			claims.Describe(c.ID), ctx.Err())
 	}
 	if err := ob.assignVMAddress(ctx, p, a, c); err != nil {
 		return err
@@ -81,7 +82,7 @@ func (ob *acquirer) takeOverVMAddressNow(ctx context.Context, p *pool, c address
 	ob.state.mu.Lock()
 	defer ob.state.mu.Unlock()
 	if was, held := p.held[a]; held && was.claim != h.claim && was != h {
-		return model.Errorf(model.CodeTryAgain, "", "%s: address %s is taken by %s", claims.Describe(c.id), a, was)
+		return model.Errorf(model.CodeTryAgain, "", "%s: address %s is taken by %s", claims.Describe(c.ID), a, was)
 	}
 	p.assignLocked(a, h, ob.clock.now())
 	return nil
@@ -89,20 +90,20 @@ func (ob *acquirer) takeOverVMAddressNow(ctx context.Context, p *pool, c address
 
 // assignVMAddress assigns an address of a claim to this node, whichever node has it. The caller has the pool's claim
 // lock.
-func (ob *acquirer) assignVMAddress(ctx context.Context, p *pool, a netip.Addr, c addressClaim) error {
+func (ob *acquirer) assignVMAddress(ctx context.Context, p *pool, a netip.Addr, c addressclaims.Claim) error {
 	ob.state.mu.Lock()
 	r, ok := p.region(a)
 	ob.state.mu.Unlock()
 	if !ok {
 		return model.Errorf(model.CodeTryAgain, "", "%s: address %s is not in pool %q any more",
-			claims.Describe(c.id), a, p.name)
+			claims.Describe(c.ID), a, p.name)
 	}
 	cidr := netip.PrefixFrom(a, r.BlockSize).Masked()
 	const tries = 8
 	for range tries {
 		o, spec, err := ob.registry.readBlock(ctx, p.name, cidr)
 		if errors.Is(err, store.ErrNotFound) {
-			if err := ob.journal.reserveForClaim(p, a, c.id); err != nil {
+			if err := ob.journal.reserveForClaim(p, a, c.ID); err != nil {
 				return err
 			}
 			if got, err := ob.affinity.claimBlock(ctx, p, cidr); got || err != nil {
@@ -113,16 +114,16 @@ func (ob *acquirer) assignVMAddress(ctx context.Context, p *pool, a netip.Addr, 
 		if err != nil {
 			return err
 		}
-		if err := ob.claims.verifyClaim(ctx, c, a); err != nil {
+		if err := ob.claims.Verify(ctx, c, a); err != nil {
 			return err
 		}
-		done, err := ob.tryAssignVMAddress(ctx, p, a, c.id, o, spec)
+		done, err := ob.tryAssignVMAddress(ctx, p, a, c.ID, o, spec)
 		if done || store.IgnoreConflict(err) != nil {
 			return err
 		}
 	}
 	return model.Errorf(model.CodeTryAgain, "", "%s: block %s of address %s keeps changing",
-		claims.Describe(c.id), cidr, a)
+		claims.Describe(c.ID), cidr, a)
 }
 
 // lastResort handles a request that no node has answered in time: a VM reclaims its address, others fail.
@@ -141,7 +142,7 @@ func (ob *acquirer) lastResort(ctx context.Context, p *pool, w poolconf.Want, h 
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), requestTimeout+ob.cfg.WaitLimit)
 		defer cancel()
 	}
-	if err := ob.takeOverVMAddress(ctx, p, addressClaim{id: w.Claim, pod: w.Pod}, w.Addr, h); err != nil {
+	if err := ob.takeOverVMAddress(ctx, p, addressclaims.Claim{ID: w.Claim, Pod: w.Pod}, w.Addr, h); err != nil {
 		return netip.Addr{}, err
 	}
 	return w.Addr, nil

@@ -334,7 +334,8 @@ func TestVMWithoutObject(t *testing.T) {
 		t.Fatal(err)
 	}
 	// If all VMs have objects, a pod that names a VM without one gets no claim; root may.
-	a.engine.cfg.VMsKnown = true
+	a.config.VMsKnown = true
+	a.start()
 	req := a.vmRequest("made-up", "five", calicoConf())
 	for _, unproven := range []bool{true, false} {
 		req.UnverifiedVM = unproven

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package blocks
+package addressclaims
 
 import (
 	"context"
@@ -16,18 +16,19 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// claimed reads the attachment's IPAMClaim, or its VM's claim, and requests the addresses in it.
-func (ac *addressClaims) claimed(ctx context.Context, req ipam.Request, s *poolconf.Settings) (addressClaim, error) {
+// ForRanges returns the claim of an attachment with a configuration of ranges: its IPAMClaim, or its VM's claim, which it
+// creates if needed. It requests the claim's addresses in s.
+func (ac *Claims) ForRanges(ctx context.Context, req ipam.Request, s *poolconf.Settings) (Claim, error) {
 	if s.Claim == "" {
 		if len(s.Requested) > 0 || len(s.Wants) == 0 { // an explicit request wins
-			return addressClaim{}, nil
+			return Claim{}, nil
 		}
 		c, err := ac.vmClaim(ctx, req)
 		c.requestIn(s)
 		return c, err
 	}
 	if err := s.CheckClaim(); err != nil {
-		return addressClaim{}, err
+		return Claim{}, err
 	}
 	o, err := ac.readIPAMClaim(ctx, s.Claim)
 	if errors.Is(err, store.ErrNotFound) {
@@ -60,20 +61,20 @@ func (ac *addressClaims) claimed(ctx context.Context, req ipam.Request, s *poolc
 }
 
 // requestIn requests the addresses of a VM's claim in a configuration, as far as its ranges still have them.
-func (c addressClaim) requestIn(s *poolconf.Settings) {
-	s.Claim = c.id
-	for _, a := range c.addrs {
+func (c Claim) requestIn(s *poolconf.Settings) {
+	s.Claim = c.ID
+	for _, a := range c.Addrs {
 		for i := range s.Wants {
 			if w := &s.Wants[i]; !w.Addr.IsValid() && w.Network.Contains(a) && addrspan.In(w.Spans, a) {
-				w.Addr, w.Claim, w.VM, w.Pod, w.Field = a, c.id, true, c.pod, "virtual machine "+c.vm.String()
+				w.Addr, w.Claim, w.VM, w.Pod, w.Field = a, c.ID, true, c.Pod, "virtual machine "+c.VM.String()
 				break
 			}
 		}
 	}
 }
 
-// namesAll reports whether a claim names the addresses of all wants.
-func (c addressClaim) namesAll(wants []poolconf.Want) bool {
+// NamesAll reports whether a claim names the addresses of all wants.
+func (c Claim) NamesAll(wants []poolconf.Want) bool {
 	for _, w := range wants {
 		if !w.Addr.IsValid() || !claims.Names(c.object, w.Addr) {
 			return false
@@ -82,10 +83,10 @@ func (c addressClaim) namesAll(wants []poolconf.Want) bool {
 	return len(wants) > 0 && c.object.Version != ""
 }
 
-// keepClaim writes the addresses into the claim before they are used, for the next pod.
-func (ac *addressClaims) keepClaim(ctx context.Context, c addressClaim, ips []model.IP) error {
-	if kind, _ := claims.ObjectKey(c.id); c.id == "" || kind == store.AddressClaims() {
-		return ac.writeClaim(ctx, c, ips)
+// Write writes addresses into the claim before they are used, for the next pod.
+func (ac *Claims) Write(ctx context.Context, c Claim, ips []model.IP) error {
+	if kind, _ := claims.ObjectKey(c.ID); c.ID == "" || kind == store.AddressClaims() {
+		return ac.writeAddressClaim(ctx, c, ips)
 	}
 	o := c.object
 	if err := ac.cfg.Save(); err != nil { // the claim keeps the address when the pod is deleted
@@ -107,10 +108,10 @@ func (ac *addressClaims) keepClaim(ctx context.Context, c addressClaim, ips []mo
 		return ac.cfg.Objects.CompareAndSwapStatus(ctx, store.IPAMClaims(), o.Version, next)
 	})
 	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
-		return model.Errorf(model.CodeTryAgain, "", "IPAMClaim %s was changed meanwhile: %w", c.id, err)
+		return model.Errorf(model.CodeTryAgain, "", "IPAMClaim %s was changed meanwhile: %w", c.ID, err)
 	}
 	if err != nil {
-		return store.Unreachable("IPAMClaim "+c.id, err)
+		return store.Unreachable("IPAMClaim "+c.ID, err)
 	}
 	return nil
 }

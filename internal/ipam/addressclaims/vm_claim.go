@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package blocks
+package addressclaims
 
 import (
 	"cmp"
@@ -20,18 +20,18 @@ import (
 
 // vmClaim returns the claim of the VM that an attachment belongs to, and creates it if there is none. The zero value:
 // the VM has no addresses to keep.
-func (ac *addressClaims) vmClaim(ctx context.Context, req ipam.Request) (addressClaim, error) {
+func (ac *Claims) vmClaim(ctx context.Context, req ipam.Request) (Claim, error) {
 	if req.VM == nil {
-		return addressClaim{}, nil
+		return Claim{}, nil
 	}
 	c, err := ac.getClaim(ctx, req.VM.Namespace+"/"+req.VM.ClaimName(req.Network, req.IfName))
 	missing := errors.Is(err, store.ErrNotFound)
-	c.vm, c.pod = req.VM, podOf(req)
-	if err != nil && !missing || c.storeSilent {
+	c.VM, c.Pod = req.VM, podOf(req)
+	if err != nil && !missing || c.StoreSilent {
 		return c, err
 	}
 	if missing && req.Incoming {
-		return addressClaim{}, nil // the VM's addresses belong to its current pod
+		return Claim{}, nil // the VM's addresses belong to its current pod
 	}
 	owner, err := ac.vmObject(ctx, *req.VM)
 	if err != nil {
@@ -50,14 +50,14 @@ func (ac *addressClaims) vmClaim(ctx context.Context, req ipam.Request) (address
 	if owner.Version == "" && req.UnverifiedVM && ac.cfg.VMsKnown {
 		ac.cfg.Log.Warn("agent keeps no addresses for a VM that does not exist", "vm", req.VM.String(),
 			"container", req.ContainerID)
-		return addressClaim{}, nil
+		return Claim{}, nil
 	}
-	return ac.createClaim(ctx, c.id, req, owner)
+	return ac.createClaim(ctx, c.ID, req, owner)
 }
 
 // vmObject returns the object that owns a VM's claims: the VirtualMachine, or else the VirtualMachineInstance. Without
 // a version: there is neither.
-func (ac *addressClaims) vmObject(ctx context.Context, vm model.VMRef) (store.Object, error) {
+func (ac *Claims) vmObject(ctx context.Context, vm model.VMRef) (store.Object, error) {
 	for _, kind := range []store.Kind{store.VirtualMachines(), store.VirtualMachineInstances()} {
 		o, err := store.WithTimeout(ctx, func(ctx context.Context) (store.Object, error) {
 			return ac.cfg.Objects.Get(ctx, kind, kind.Key(vm.Namespace, vm.Name))
@@ -86,30 +86,30 @@ func ofEarlierVM(claim store.Object, uid string, owner store.Object) bool {
 }
 
 // deleteClaim deletes the claim of an earlier VM. Nodes that have its addresses detect that.
-func (ac *addressClaims) deleteClaim(ctx context.Context, c addressClaim) error {
+func (ac *Claims) deleteClaim(ctx context.Context, c Claim) error {
 	if ac.cfg.SeparateController {
 		return model.Errorf(model.CodeTryAgain,
 			"the controller deletes it; it is retried; does the Deployment weft-controller run?",
-			"%s belongs to an earlier VM of that name", c.id)
+			"%s belongs to an earlier VM of that name", c.ID)
 	}
 	_, err := store.WithTimeout(ctx, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, ac.cfg.Objects.Delete(ctx, store.AddressClaims(), c.object.Key, c.object.Version)
 	})
 	if err == nil || errors.Is(err, store.ErrNotFound) {
-		ac.cfg.Log.Info("agent deleted the claim of an earlier VM of the same name", "claim", c.id)
+		ac.cfg.Log.Info("agent deleted the claim of an earlier VM of the same name", "claim", c.ID)
 		return nil
 	}
 	if errors.Is(err, store.ErrConflict) {
-		return model.Errorf(model.CodeTryAgain, "", "%s was changed meanwhile: %w", c.id, err)
+		return model.Errorf(model.CodeTryAgain, "", "%s was changed meanwhile: %w", c.ID, err)
 	}
-	return store.Unreachable(c.id, err)
+	return store.Unreachable(c.ID, err)
 }
 
 // createClaim creates a claim without addresses.
-func (ac *addressClaims) createClaim(
+func (ac *Claims) createClaim(
 	ctx context.Context, id string, req ipam.Request, owner store.Object,
-) (addressClaim, error) {
-	c := addressClaim{id: id, vm: req.VM}
+) (Claim, error) {
+	c := Claim{ID: id, VM: req.VM}
 	kind, key := claims.ObjectKey(id)
 	vm := model.ClaimedInterface{Name: req.VM.Name, UID: req.VM.UID, Network: req.Network, IfName: req.IfName}
 	if owner.Version != "" {
@@ -127,19 +127,19 @@ func (ac *addressClaims) createClaim(
 	})
 	switch {
 	case errors.Is(err, store.ErrExists):
-		return c, model.Errorf(model.CodeTryAgain, "", "%s was created meanwhile: %w", c.id, err)
+		return c, model.Errorf(model.CodeTryAgain, "", "%s was created meanwhile: %w", c.ID, err)
 	case errors.Is(err, store.ErrNotFound):
 		return c, model.Errorf(model.CodeTryAgain, "are the definitions of deploy/crds installed, and is there a namespace "+
-			key.Namespace+"?", "%s cannot be created: %w", c.id, err)
+			key.Namespace+"?", "%s cannot be created: %w", c.ID, err)
 	case err != nil:
-		return c, store.Unreachable(c.id, err)
+		return c, store.Unreachable(c.ID, err)
 	}
 	c.object = got
 	return c, nil
 }
 
-// standby returns the claim's addresses for an attachment that is on standby during a migration. False: it is not, or
+// Standby returns the claim's addresses for an attachment that is on standby during a migration. False: it is not, or
 // there are none.
-func (c addressClaim) standby(req ipam.Request) ([]netip.Addr, bool) {
-	return c.addrs, req.Incoming && len(c.addrs) > 0
+func (c Claim) Standby(req ipam.Request) ([]netip.Addr, bool) {
+	return c.Addrs, req.Incoming && len(c.Addrs) > 0
 }
