@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/addressclaims"
 	"github.com/weft-net/weft/internal/ipam/poolconf"
 	"github.com/weft-net/weft/internal/model"
 )
@@ -46,7 +47,7 @@ type got struct {
 func (c *Cluster) get(ctx context.Context, req ipam.Request) (g got, err error) {
 	conf, err := c.e.confs.ClusterSettings(req)
 	if err == nil {
-		err = c.e.poolSelector.loadPools(ctx)
+		err = c.e.clusterPools.loadPools(ctx)
 	}
 	if err != nil {
 		return g, err
@@ -70,7 +71,7 @@ func (c *Cluster) get(ctx context.Context, req ipam.Request) (g got, err error) 
 		}
 		return g, nil
 	}
-	wants, err := c.e.poolSelector.wantsFor(conf, req, claim)
+	wants, err := c.e.clusterPools.wants(conf, req, claim)
 	if err != nil {
 		return g, err
 	}
@@ -136,12 +137,12 @@ func (c *Cluster) Del(ctx context.Context, req ipam.Request) error {
 	}
 	c.e.state.mu.Lock()
 	defer c.e.state.mu.Unlock()
-	for name, spec := range c.e.state.catalog.pools {
+	for _, spec := range c.e.state.catalog.All() {
 		its := func(r model.ReservedAddress) bool {
 			return r.Source != "" && r.ContainerID == req.ContainerID && r.IfName == req.IfName
 		}
 		if slices.ContainsFunc(spec.Reserved, its) {
-			p := c.e.state.poolLocked(name)
+			p := c.e.state.poolLocked(spec.Name)
 			p.deleted = append(p.deleted, req.Key())
 			c.e.kick.Notify()
 		}
@@ -171,12 +172,12 @@ func (c *Cluster) Check(_ context.Context, req ipam.Request, prev model.Result) 
 func (c *Cluster) Status(ctx context.Context, req ipam.Request) error {
 	conf, err := c.e.confs.ClusterSettings(req)
 	if err == nil {
-		err = c.e.poolSelector.loadPools(ctx)
+		err = c.e.clusterPools.loadPools(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	wants, err := c.e.poolSelector.clusterWants(conf, req)
+	wants, err := c.e.clusterPools.wants(conf, req, addressclaims.Claim{})
 	if err != nil {
 		return err
 	}

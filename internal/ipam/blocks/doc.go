@@ -11,6 +11,7 @@
 //	addrspan       ranges of addresses
 //	claimindex     which addresses of a new block belong to claims
 //	duplicatenode  another host that runs as the same node
+//	poolcatalog    which pools of the cluster's network may serve an attachment
 //	poolconf       the configurations that request addresses of pools
 //	poolrequest    requests to a separate controller, and what this node may do without its grant
 //	whereabouts    the configurations and objects of the plugin whereabouts
@@ -37,7 +38,7 @@
 //
 //	nodeState       pools, blocks and allocations: an ADD is served from it. Its mutex is never locked during a request
 //	journalFile     what an engine restores after a restart
-//	poolSelector    which addresses of which pools may serve an attachment
+//	clusterPools    loads the pools of the cluster's network, and expects the configurations that request them
 //	registry        the objects of pools and blocks in the datastore
 //	affinity        this node's blocks: claims, renews and releases them
 //	acquirer        an address for an attachment: from this node's blocks, else from the datastore or another node

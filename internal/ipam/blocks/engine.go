@@ -16,6 +16,7 @@ import (
 	"github.com/weft-net/weft/internal/ipam/claimindex"
 	"github.com/weft-net/weft/internal/ipam/claims"
 	"github.com/weft-net/weft/internal/ipam/duplicatenode"
+	"github.com/weft-net/weft/internal/ipam/poolcatalog"
 	"github.com/weft-net/weft/internal/ipam/poolconf"
 	"github.com/weft-net/weft/internal/ipam/poolrequest"
 	"github.com/weft-net/weft/internal/model"
@@ -81,7 +82,7 @@ type Engine struct {
 	state        *nodeState
 	duplicates   *duplicatenode.Detector
 	journal      *journalFile
-	poolSelector *poolSelector
+	clusterPools *clusterPools
 	registry     *registry
 	requests     *poolrequest.Client
 	claims       *addressclaims.Claims
@@ -116,14 +117,14 @@ func build(config Config) *Engine {
 	e := &Engine{cfg: config, kick: notify.New(), clock: &clock{read: config.Now}, confs: poolconf.NewReader(config.ReadFile)}
 	cfg, kick, clock := &e.cfg, e.kick, e.clock
 	e.state = &nodeState{
-		cfg: cfg, kick: kick, clock: clock, pools: map[string]*pool{}, catalog: newCatalog(),
+		cfg: cfg, kick: kick, clock: clock, pools: map[string]*pool{}, catalog: poolcatalog.New(cfg.Labels, cfg.Log),
 		unknownPool: map[netip.Addr]holder{},
 	}
 	e.duplicates = duplicatenode.New(duplicatenode.Config{
 		Node: cfg.Node, MachineID: cfg.MachineID, GoneAfter: cfg.NodeGoneAfter, Log: cfg.Log, Now: clock.now, Found: kick,
 	})
 	e.journal = &journalFile{cfg: cfg, state: e.state, duplicates: e.duplicates}
-	e.poolSelector = &poolSelector{cfg: cfg, kick: kick, clock: clock, state: e.state}
+	e.clusterPools = &clusterPools{cfg: cfg, kick: kick, clock: clock, state: e.state}
 	e.registry = &registry{
 		cfg: cfg, clock: clock, state: e.state, duplicates: e.duplicates, missing: map[string]time.Time{},
 		clean: map[string]map[string]string{},
@@ -169,7 +170,7 @@ func build(config Config) *Engine {
 		state:        e.state,
 		duplicates:   e.duplicates,
 		journal:      e.journal,
-		poolSelector: e.poolSelector,
+		clusterPools: e.clusterPools,
 		registry:     e.registry,
 		requests:     e.requests,
 		affinity:     e.affinity,

@@ -47,7 +47,7 @@ func (e *Engine) poolFor(ctx context.Context, req ipam.Request, a netip.Addr) (*
 // that has it.
 func (e *Engine) clusterPoolOf(ctx context.Context, a netip.Addr) (string, error) {
 	e.state.mu.Lock()
-	all := e.state.catalog.all()
+	all := e.state.catalog.All()
 	e.state.mu.Unlock()
 	found := ""
 	for _, spec := range all {

@@ -237,11 +237,11 @@ func (h *history) reconcileAll(n *node) {
 	all, err := n.line.List(context.Background(), store.AddressPools())
 	e.state.mu.Lock()
 	if err == nil {
-		e.state.catalog.beginResync()
+		e.state.catalog.BeginResync()
 		for _, o := range all {
 			e.state.handlePoolEventLocked(store.Event{Type: store.Modified, Object: o})
 		}
-		e.state.catalog.endResync()
+		e.state.catalog.EndResync()
 	}
 	for _, p := range e.state.pools {
 		p.stale, p.noFreeBlock = true, false

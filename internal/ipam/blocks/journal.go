@@ -88,9 +88,7 @@ func (jf *journalFile) load() error {
 			"journal of address blocks %s is of node %q, this is node %q", path, j.Node, jf.cfg.Node)
 	}
 	for _, spec := range j.Pools {
-		if jf.state.catalog.put(spec) {
-			jf.state.catalog.known = true
-		}
+		jf.state.catalog.Restore(spec)
 		if slices.ContainsFunc(j.Blocks, func(b journalBlock) bool { return b.Pool == spec.Name }) {
 			jf.state.poolLocked(spec.Name).setSpecLocked(spec)
 		}
@@ -140,10 +138,10 @@ func (jf *journalFile) snapshot() journal {
 	jf.state.unsaved = false
 	j := journal{
 		Version: JournalVersion, Node: jf.cfg.Node, Blocks: []journalBlock{}, DuplicateNodes: jf.duplicates.Report(),
-		Pools: jf.state.catalog.all(),
+		Pools: jf.state.catalog.All(),
 	}
 	for _, p := range jf.state.pools {
-		if _, in := jf.state.catalog.pools[p.name]; !in && len(p.spec.Regions) > 0 {
+		if _, in := jf.state.catalog.Get(p.name); !in && len(p.spec.Regions) > 0 {
 			j.Pools = append(j.Pools, p.spec)
 		}
 		for _, b := range p.order {

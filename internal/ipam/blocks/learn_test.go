@@ -46,17 +46,17 @@ func TestLearnIsOvertakenByAWatch(t *testing.T) {
 			}
 			e.state.mu.Lock()
 			defer e.state.mu.Unlock()
-			e.state.catalog.beginResync()
+			e.state.catalog.BeginResync()
 			e.state.handlePoolEventLocked(store.Event{Type: store.Modified, Object: o})
 			if whole {
-				e.state.catalog.endResync()
+				e.state.catalog.EndResync()
 			}
 		}}
-		if err := e.poolSelector.loadPools(t.Context()); err != nil {
+		if err := e.clusterPools.loadPools(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		e.state.mu.Lock()
-		if !e.state.catalog.pools["a"].Disabled {
+		if spec, _ := e.state.catalog.Get("a"); !spec.Disabled {
 			t.Errorf("everything told: %v: an older answer stands in the place of what a watch has told", whole)
 		}
 		e.state.mu.Unlock()

@@ -175,7 +175,7 @@ func (p *pool) overlapGone() {
 
 // mayOverlapLocked reports whether a block of another pool may have addresses of this one.
 func (rg *registry) mayOverlapLocked(p *pool, spec model.AddressBlock) bool {
-	_, ofCluster := rg.state.catalog.pools[spec.Pool]
+	_, ofCluster := rg.state.catalog.Get(spec.Pool)
 	return p.spec.IsClusterPool() && ofCluster && spec.Pool != p.name &&
 		slices.ContainsFunc(p.spec.Regions, func(r model.AddressRegion) bool { return r.CIDR.Overlaps(spec.CIDR) })
 }

@@ -34,7 +34,7 @@ type reconciler struct {
 	state        *nodeState
 	duplicates   *duplicatenode.Detector
 	journal      *journalFile
-	poolSelector *poolSelector
+	clusterPools *clusterPools
 	registry     *registry
 	requests     *poolrequest.Client
 	affinity     *affinity
@@ -79,7 +79,7 @@ func (fo *reconciler) watch(ctx context.Context) error {
 	}
 	fo.state.mu.Lock()
 	fo.state.synced = false
-	fo.state.catalog.beginResync()
+	fo.state.catalog.BeginResync()
 	fo.state.mu.Unlock()
 	defer func() { fo.state.setWatching(false); fo.claimed.WatchEnded() }()
 	retry := pollInterval
@@ -142,7 +142,7 @@ func (fo *reconciler) handleEvent(ev store.Event) bool {
 	defer fo.state.mu.Unlock()
 	switch {
 	case ev.Type == store.Synced:
-		fo.state.catalog.endResync()
+		fo.state.catalog.EndResync()
 		fo.state.unsaved = true
 		return true
 	case ev.Type == store.Faulty:
@@ -211,7 +211,7 @@ func (fo *reconciler) claimsHere(spec model.AddressBlock) bool {
 // reconcile makes one pass over all pools.
 func (fo *reconciler) reconcile(ctx context.Context) error {
 	var errs []error
-	fo.poolSelector.expectCluster()
+	fo.clusterPools.expectCluster()
 	fo.state.mu.Lock()
 	var pools []*pool
 	for _, p := range fo.state.pools {
@@ -360,7 +360,7 @@ func (fo *reconciler) coverExpected(ctx context.Context, p *pool) error {
 // network.
 func (fo *reconciler) requestCalico(ctx context.Context) error {
 	fo.state.mu.Lock()
-	due := fo.cfg.SeparateController && !fo.followed && (fo.poolSelector.serving || len(fo.poolSelector.cluster) > 0)
+	due := fo.cfg.SeparateController && !fo.followed && (fo.clusterPools.serving || len(fo.clusterPools.cluster) > 0)
 	fo.state.mu.Unlock()
 	if !due {
 		return nil

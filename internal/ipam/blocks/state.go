@@ -11,6 +11,7 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam/addrspan"
 	"github.com/weft-net/weft/internal/ipam/claims"
+	"github.com/weft-net/weft/internal/ipam/poolcatalog"
 	"github.com/weft-net/weft/internal/ipam/poolconf"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/notify"
@@ -25,7 +26,7 @@ type nodeState struct {
 
 	mu      sync.Mutex
 	pools   map[string]*pool
-	catalog catalog
+	catalog *poolcatalog.Catalog
 	// unknownPool are the addresses of attachments whose pool is not known.
 	unknownPool map[netip.Addr]holder
 	unsaved     bool // the journal is out of date
@@ -253,26 +254,13 @@ func (m *nodeState) updatePoolLocked(p *pool, o store.Object, spec model.Address
 		m.synced = false // another pool may have blocks in the new regions
 		m.kick.Notify()
 	}
-	m.catalog.put(spec)
+	m.catalog.Put(spec)
 	p.updateLocked(o, spec, m.clock.now())
 }
 
 // handlePoolEventLocked applies an event of a pool, and reports whether the choice of pools changed.
 func (m *nodeState) handlePoolEventLocked(ev store.Event) (changed bool) {
-	name := ev.Object.Key.Name
-	if ev.Type == store.Deleted {
-		m.catalog.drop(name)
-		m.unsaved = true
-		return true
-	}
-	if m.catalog.seen != nil {
-		m.catalog.seen[name] = true
-	}
-	spec, err := ev.Object.AddressPool()
-	if err != nil {
-		return false // keep the last valid version
-	}
-	changed = m.catalog.put(spec)
+	changed = m.catalog.HandleEvent(ev)
 	m.unsaved = m.unsaved || changed
 	return changed
 }

@@ -42,7 +42,7 @@ type Counts struct{ Blocks, Free, Held int }
 func (e *Engine) ServesCluster() bool {
 	e.state.mu.Lock()
 	defer e.state.mu.Unlock()
-	return e.poolSelector.serving || len(e.poolSelector.cluster) > 0
+	return e.clusterPools.serving || len(e.clusterPools.cluster) > 0
 }
 
 // Used reports whether addresses of pools were requested on this node.

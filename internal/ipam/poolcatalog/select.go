@@ -1,54 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package blocks
+package poolcatalog
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 
-	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/addressclaims"
 	"github.com/weft-net/weft/internal/ipam/addrspan"
 	"github.com/weft-net/weft/internal/ipam/poolconf"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/notify"
 )
 
-// poolSelector selects the pools and addresses that may serve an attachment, by its configuration and its pod's
-// annotations. It allocates none.
-type poolSelector struct {
-	cfg   *Config
-	kick  notify.Chan
-	clock *clock
-	state *nodeState
-
-	// cluster are the expected configurations of the cluster's network; nodes is the cluster's number of nodes. The
-	// state's mutex protects these and serving.
-	cluster []poolconf.Cluster
-	nodes   int
-	serving bool // an address of the cluster's network was requested
+// Wants returns the addresses that an attachment needs, each as a list of pools that may serve it, the best first. The zero
+// claim is none.
+func (c *Catalog) Wants(conf poolconf.Cluster, req ipam.Request, claim addressclaims.Claim) ([][]poolconf.Want, error) {
+	if claim.VM != nil {
+		return c.vmWants(conf, req, claim)
+	}
+	var err error
+	if req.PodRequest, err = c.claimRequest(claim, req.PodRequest); err != nil {
+		return nil, err
+	}
+	return c.clusterWants(conf, req)
 }
 
-// clusterWants returns the addresses that an attachment needs, each as a list of pools that may serve it, the best
-// first. STATUS has no container: it counts as a pod of any namespace, because a node whose pools all select namespaces
+// clusterWants is Wants without a claim. STATUS has no container: it counts as a pod of any namespace, because a node whose pools all select namespaces
 // is still ready.
-func (ps *poolSelector) clusterWants(c poolconf.Cluster, req ipam.Request) ([][]poolconf.Want, error) {
-	ps.state.mu.Lock()
-	defer ps.state.mu.Unlock()
+func (c *Catalog) clusterWants(conf poolconf.Cluster, req ipam.Request) ([][]poolconf.Want, error) {
 	podRequest := req.PodRequest
-	specific := slices.Concat(podRequest.Addrs, c.Requested)
+	specific := slices.Concat(podRequest.Addrs, conf.Requested)
 	if len(podRequest.Addrs) > 0 {
 		specific = podRequest.Addrs
 	}
-	out, err := ps.specificWants(specific)
+	out, err := c.specificWants(specific)
 	if err != nil || len(specific) > 0 && len(podRequest.Families) == 0 {
 		return out, err
 	}
-	families := c.Families
+	families := conf.Families
 	if len(podRequest.Families) > 0 {
 		families = podRequest.Families
 	}
@@ -56,7 +48,7 @@ func (ps *poolSelector) clusterWants(c poolconf.Cluster, req ipam.Request) ([][]
 		if slices.ContainsFunc(specific, func(a netip.Addr) bool { return a.Is6() == (f == model.IPv6) }) {
 			continue
 		}
-		words, where := c.Pools[f], "ipam.ipv4_pools"
+		words, where := conf.Pools[f], "ipam.ipv4_pools"
 		if f == model.IPv6 {
 			where = "ipam.ipv6_pools"
 		}
@@ -70,9 +62,9 @@ func (ps *poolSelector) clusterWants(c poolconf.Cluster, req ipam.Request) ([][]
 		}
 		var wants []poolconf.Want
 		if len(words) > 0 {
-			wants, err = ps.named(f, words, where, useOf(podRequest))
+			wants, err = c.named(f, words, where, useOf(podRequest))
 		} else {
-			wants, err = ps.automatic(f, req)
+			wants, err = c.automatic(f, req)
 		}
 		if err != nil {
 			return nil, err
@@ -90,7 +82,7 @@ func useOf(w model.AddressRequest) model.AddressUse {
 }
 
 // specificWants returns wants of specific addresses. The selectors of their pools do not apply.
-func (ps *poolSelector) specificWants(addrs []netip.Addr) ([][]poolconf.Want, error) {
+func (c *Catalog) specificWants(addrs []netip.Addr) ([][]poolconf.Want, error) {
 	var out [][]poolconf.Want
 	for i, a := range addrs {
 		for _, b := range addrs[:i] {
@@ -99,7 +91,7 @@ func (ps *poolSelector) specificWants(addrs []netip.Addr) ([][]poolconf.Want, er
 					"ipAddrs: %s and %s are of one family", b, a)
 			}
 		}
-		w, err := ps.specificWant(a)
+		w, err := c.specificWant(a)
 		if err != nil {
 			return nil, err
 		}
@@ -108,21 +100,21 @@ func (ps *poolSelector) specificWants(addrs []netip.Addr) ([][]poolconf.Want, er
 	return out, nil
 }
 
-func (ps *poolSelector) specificWant(a netip.Addr) (poolconf.Want, error) {
+func (c *Catalog) specificWant(a netip.Addr) (poolconf.Want, error) {
 	family := model.IPv4
 	if a.Is6() {
 		family = model.IPv6
 	}
-	for _, c := range ps.state.catalog.allocatable() {
-		if w, ok := c.want(family); ok && addrspan.In(w.Spans, a) {
+	for _, one := range c.allocatable() {
+		if w, ok := one.want(family); ok && addrspan.In(w.Spans, a) {
 			w.Addr, w.Field = a, "ipAddrs"
 			return w, nil
 		}
 	}
-	for _, p := range ps.state.catalog.all() {
+	for _, p := range c.All() {
 		if slices.ContainsFunc(p.Regions, func(r model.AddressRegion) bool { return r.CIDR.Contains(a) }) {
 			return poolconf.Want{}, model.Errorf(model.CodeTryAgain, "choose an address of another pool",
-				"ipAddrs: address %s is in pool %q, which is not allocatable: %s", a, p.Name, ps.refusalLocked(p))
+				"ipAddrs: address %s is in pool %q, which is not allocatable: %s", a, p.Name, c.refusal(p.Name))
 		}
 	}
 	return poolconf.Want{}, ipam.Invalid("choose an address of a pool, or create a pool that has it",
@@ -130,12 +122,12 @@ func (ps *poolSelector) specificWant(a netip.Addr) (poolconf.Want, error) {
 }
 
 // named returns the wants for pools that are requested by name. Their selectors and their assignmentMode do not apply.
-func (ps *poolSelector) named(f model.IPFamily, words []string, where string, use model.AddressUse) ([]poolconf.Want, error) {
+func (c *Catalog) named(f model.IPFamily, words []string, where string, use model.AddressUse) ([]poolconf.Want, error) {
 	var out []poolconf.Want
 	var refused []string
 	for _, word := range words {
 		var of *model.AddressPool
-		for _, p := range ps.state.catalog.all() {
+		for _, p := range c.All() {
 			if matchesPool(p, word) {
 				of = &p
 				break
@@ -155,12 +147,12 @@ func (ps *poolSelector) named(f model.IPFamily, words []string, where string, us
 				fmt.Sprintf("pool %q is not for the use %s (allowedUses %s)", of.Name, use, uses(of.AllowedUses)))
 			continue
 		}
-		i := slices.IndexFunc(ps.state.catalog.allocatable(), func(c choice) bool { return c.Name == of.Name })
+		i := slices.IndexFunc(c.allocatable(), func(one choice) bool { return one.Name == of.Name })
 		if i < 0 {
-			refused = append(refused, fmt.Sprintf("pool %q is not allocatable: %s", of.Name, ps.refusalLocked(*of)))
+			refused = append(refused, fmt.Sprintf("pool %q is not allocatable: %s", of.Name, c.refusal(of.Name)))
 			continue
 		}
-		w, _ := ps.state.catalog.allocatable()[i].want(f)
+		w, _ := c.allocatable()[i].want(f)
 		out = append(out, w)
 	}
 	if len(out) == 0 {
@@ -170,20 +162,20 @@ func (ps *poolSelector) named(f model.IPFamily, words []string, where string, us
 }
 
 // automatic returns the wants for a pod that requests no pool.
-func (ps *poolSelector) automatic(f model.IPFamily, req ipam.Request) ([]poolconf.Want, error) {
+func (c *Catalog) automatic(f model.IPFamily, req ipam.Request) ([]poolconf.Want, error) {
 	var out []poolconf.Want
 	var refused []string
 	labels, known := map[string]string(nil), true
-	if ps.cfg.Labels != nil {
-		labels, known = ps.cfg.Labels()
+	if c.labels != nil {
+		labels, known = c.labels()
 	}
-	for _, c := range ps.state.catalog.allocatable() {
-		w, has := c.want(f)
+	for _, one := range c.allocatable() {
+		w, has := one.want(f)
 		if !has {
 			continue
 		}
-		if why := c.refuses(req, labels, known); why != "" {
-			refused = append(refused, fmt.Sprintf("pool %q: %s", c.Name, why))
+		if why := one.refuses(req, labels, known); why != "" {
+			refused = append(refused, fmt.Sprintf("pool %q: %s", one.Name, why))
 			continue
 		}
 		out = append(out, w)
@@ -191,11 +183,11 @@ func (ps *poolSelector) automatic(f model.IPFamily, req ipam.Request) ([]poolcon
 	if len(out) > 0 {
 		return out, nil
 	}
-	for _, p := range ps.state.catalog.all() {
+	for _, p := range c.All() {
 		of := slices.ContainsFunc(p.Regions, func(r model.AddressRegion) bool {
 			return r.CIDR.Addr().Is4() == (f == model.IPv4)
 		})
-		if why := ps.refusalLocked(p); of && why != "" {
+		if why := c.refusal(p.Name); of && why != "" {
 			refused = append(refused, fmt.Sprintf("pool %q: %s", p.Name, why))
 		}
 	}
@@ -232,11 +224,6 @@ func (c choice) refuses(req ipam.Request, labels map[string]string, known bool) 
 	return ""
 }
 
-// refusalLocked returns why a pool is not allocatable; empty: it is.
-func (ps *poolSelector) refusalLocked(p model.AddressPool) string {
-	return ps.state.catalog.refusal(p.Name)
-}
-
 func uses(all []model.AddressUse) string {
 	var words []string
 	for _, u := range all {
@@ -246,24 +233,22 @@ func uses(all []model.AddressUse) string {
 }
 
 // claimRequest adds the addresses or pools of the claim to what the pod requests.
-func (ps *poolSelector) claimRequest(c addressclaims.Claim, w model.AddressRequest) (model.AddressRequest, error) {
-	if c.ID == "" {
+func (c *Catalog) claimRequest(claim addressclaims.Claim, w model.AddressRequest) (model.AddressRequest, error) {
+	if claim.ID == "" {
 		return w, nil
 	}
 	if len(w.Addrs) > 0 {
-		return w, ipam.Invalid("leave one out", "%s and specific addresses exclude each other", c.ID)
+		return w, ipam.Invalid("leave one out", "%s and specific addresses exclude each other", claim.ID)
 	}
-	if w.Addrs = c.Addrs; len(w.Addrs) > 0 || len(c.Pools) == 0 {
+	if w.Addrs = claim.Addrs; len(w.Addrs) > 0 || len(claim.Pools) == 0 {
 		return w, nil
 	}
 	w.Pools4, w.Pools6 = nil, nil
-	ps.state.mu.Lock()
-	defer ps.state.mu.Unlock()
-	all := ps.state.catalog.all()
-	for _, name := range c.Pools {
+	all := c.All()
+	for _, name := range claim.Pools {
 		i := slices.IndexFunc(all, func(p model.AddressPool) bool { return matchesPool(p, name) })
 		if i < 0 {
-			return w, ipam.Invalid("name a pool of the cluster's network", "%s: spec.pools: there is no pool %q", c.ID, name)
+			return w, ipam.Invalid("name a pool of the cluster's network", "%s: spec.pools: there is no pool %q", claim.ID, name)
 		}
 		for _, v6 := range []bool{false, true} {
 			if !slices.ContainsFunc(all[i].Regions, func(r model.AddressRegion) bool { return r.CIDR.Addr().Is6() == v6 }) {
@@ -279,23 +264,11 @@ func (ps *poolSelector) claimRequest(c addressclaims.Claim, w model.AddressReque
 	return w, nil
 }
 
-// wantsFor returns the wants of an attachment, by its claim if it has one.
-func (ps *poolSelector) wantsFor(conf poolconf.Cluster, req ipam.Request, claim addressclaims.Claim) ([][]poolconf.Want, error) {
-	if claim.VM != nil {
-		return ps.vmWants(conf, req, claim)
-	}
-	var err error
-	if req.PodRequest, err = ps.claimRequest(claim, req.PodRequest); err != nil {
-		return nil, err
-	}
-	return ps.clusterWants(conf, req)
-}
-
 // vmWants returns the wants of a VM's attachment: the addresses of its claim, and where the claim has none of a family,
 // or no pool has its address any more, the same as for a pod.
-func (ps *poolSelector) vmWants(conf poolconf.Cluster, req ipam.Request, c addressclaims.Claim) ([][]poolconf.Want, error) {
+func (c *Catalog) vmWants(conf poolconf.Cluster, req ipam.Request, claim addressclaims.Claim) ([][]poolconf.Want, error) {
 	if len(req.PodRequest.Addrs)+len(conf.Requested) > 0 { // an explicit request wins
-		return ps.clusterWants(conf, req)
+		return c.clusterWants(conf, req)
 	}
 	families := conf.Families
 	if len(req.PodRequest.Families) > 0 {
@@ -303,20 +276,18 @@ func (ps *poolSelector) vmWants(conf poolconf.Cluster, req ipam.Request, c addre
 	}
 	var out [][]poolconf.Want
 	for _, f := range families {
-		i := slices.IndexFunc(c.Addrs, func(a netip.Addr) bool { return a.Is4() == (f == model.IPv4) })
+		i := slices.IndexFunc(claim.Addrs, func(a netip.Addr) bool { return a.Is4() == (f == model.IPv4) })
 		if i >= 0 {
-			ps.state.mu.Lock()
-			w, err := ps.specificWant(c.Addrs[i])
-			ps.state.mu.Unlock()
+			w, err := c.specificWant(claim.Addrs[i])
 			if err == nil {
 				out = append(out, []poolconf.Want{w})
 				continue
 			}
-			ps.cfg.Log.Warn("VM loses its address", "claim", c.ID,
-				"address", c.Addrs[i].String(), "err", err)
+			c.log.Warn("VM loses its address", "claim", claim.ID,
+				"address", claim.Addrs[i].String(), "err", err)
 		}
 		req.PodRequest.Families = []model.IPFamily{f}
-		some, err := ps.clusterWants(conf, req)
+		some, err := c.clusterWants(conf, req)
 		if err != nil {
 			return nil, err
 		}
@@ -325,33 +296,19 @@ func (ps *poolSelector) vmWants(conf poolconf.Cluster, req ipam.Request, c addre
 	return out, nil
 }
 
-// loadPools makes sure that the pools of the cluster's network are known. Only the first call lists them.
-func (ps *poolSelector) loadPools(ctx context.Context) error {
-	ps.state.mu.Lock()
-	known := ps.state.catalog.known
-	ps.serving = true
-	if !ps.state.used {
-		ps.state.used = true
-		ps.kick.Notify()
+// Expected returns the wants of a pod that requests no pool: of each family, the best pool.
+func (c *Catalog) Expected(conf poolconf.Cluster) (wants []poolconf.Want) {
+	for _, f := range conf.Families {
+		var some []poolconf.Want
+		var err error
+		if words := conf.Pools[f]; len(words) > 0 {
+			some, err = c.named(f, words, "", model.UseWorkload)
+		} else {
+			some, err = c.automatic(f, ipam.Request{})
+		}
+		if err == nil {
+			wants = append(wants, some[0])
+		}
 	}
-	ps.state.mu.Unlock()
-	if known {
-		return nil
-	}
-	if ps.cfg.Objects == nil {
-		return model.Errorf(model.CodeNotAvailable, "start the agent with --store-dir or with a cluster",
-			"addresses of a pool need a datastore, and this agent has none")
-	}
-	all, err := store.WithTimeout(ctx, func(ctx context.Context) ([]store.Object, error) {
-		return ps.cfg.Objects.List(ctx, store.AddressPools())
-	})
-	if err != nil {
-		return store.Unreachable("list of pools", err)
-	}
-	ps.state.mu.Lock()
-	defer ps.state.mu.Unlock()
-	ps.state.catalog.addListed(all)
-	ps.state.unsaved = true
-	ps.kick.Notify()
-	return nil
+	return wants
 }

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package blocks
+// Package poolcatalog knows the pools of the cluster's network, and selects those that may serve an attachment: by its
+// configuration, its pod's annotations, its claim, and the pools' selectors. It allocates no addresses.
+package poolcatalog
 
 import (
+	"log/slog"
 	"maps"
 	"net/netip"
 	"slices"
@@ -14,8 +17,12 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// catalog is the cache of all pools of the cluster's network, used on this node or not.
-type catalog struct {
+// Catalog is the cache of all pools of the cluster's network, used on this node or not. It is not safe for concurrent
+// use.
+type Catalog struct {
+	labels func() (map[string]string, bool)
+	log    *slog.Logger
+
 	// known: all pools have been listed.
 	known bool
 	pools map[string]model.AddressPool
@@ -27,7 +34,42 @@ type catalog struct {
 	conditions map[string]model.Condition
 }
 
-func newCatalog() catalog { return catalog{pools: map[string]model.AddressPool{}} }
+// New returns a Catalog without pools. labels returns this node's labels; false: they are not known yet. Nil: it has
+// none.
+func New(labels func() (map[string]string, bool), log *slog.Logger) *Catalog {
+	return &Catalog{labels: labels, log: log, pools: map[string]model.AddressPool{}}
+}
+
+// Known reports whether all pools have been listed.
+func (c *Catalog) Known() bool { return c.known }
+
+// Get returns the pool of that name; false: the cluster's network has none.
+func (c *Catalog) Get(name string) (model.AddressPool, bool) {
+	p, has := c.pools[name]
+	return p, has
+}
+
+// Restore adds a pool that an earlier agent knew. The pools count as listed then.
+func (c *Catalog) Restore(spec model.AddressPool) {
+	if c.Put(spec) {
+		c.known = true
+	}
+}
+
+// HandleEvent applies an event of a pool, and reports whether the choice of pools changed. An invalid object changes
+// nothing: the last valid version stays.
+func (c *Catalog) HandleEvent(ev store.Event) (changed bool) {
+	name := ev.Object.Key.Name
+	if ev.Type == store.Deleted {
+		c.drop(name)
+		return true
+	}
+	if c.seen != nil {
+		c.seen[name] = true
+	}
+	spec, err := ev.Object.AddressPool()
+	return err == nil && c.Put(spec)
+}
 
 // choice is an allocatable pool with its selectors parsed.
 type choice struct {
@@ -37,8 +79,8 @@ type choice struct {
 	wants [2]poolconf.Want
 }
 
-// put adds or updates a pool, and reports whether that changes the choice of pools.
-func (c *catalog) put(spec model.AddressPool) (changed bool) {
+// Put adds or updates a pool, and reports whether that changes the choice of pools.
+func (c *Catalog) Put(spec model.AddressPool) (changed bool) {
 	was, had := c.pools[spec.Name]
 	if !spec.IsClusterPool() {
 		c.drop(spec.Name)
@@ -61,7 +103,7 @@ func sameChoice(a, b model.AddressPool) bool {
 		a.Encapsulation == b.Encapsulation && slices.Equal(a.Regions, b.Regions)
 }
 
-func (c *catalog) drop(name string) {
+func (c *Catalog) drop(name string) {
 	if _, had := c.pools[name]; had {
 		delete(c.pools, name)
 		c.choices, c.conditions = nil, nil
@@ -69,9 +111,9 @@ func (c *catalog) drop(name string) {
 }
 
 // refusal returns why a pool is not allocatable; empty: it is.
-func (c *catalog) refusal(name string) string {
+func (c *Catalog) refusal(name string) string {
 	if c.conditions == nil {
-		c.conditions = model.PoolConditions(c.all())
+		c.conditions = model.PoolConditions(c.All())
 	}
 	if why := c.conditions[name]; !why.True {
 		return why.Message
@@ -79,10 +121,11 @@ func (c *catalog) refusal(name string) string {
 	return ""
 }
 
-// beginResync starts a full comparison with a new watch; endResync drops the pools that the watch did not send.
-func (c *catalog) beginResync() { c.seen = map[string]bool{} }
+// BeginResync starts a full comparison with a new watch.
+func (c *Catalog) BeginResync() { c.seen = map[string]bool{} }
 
-func (c *catalog) endResync() {
+// EndResync drops the pools that the watch did not send. From now on all pools are known.
+func (c *Catalog) EndResync() {
 	for name := range c.pools {
 		if c.seen != nil && !c.seen[name] {
 			c.drop(name)
@@ -91,20 +134,20 @@ func (c *catalog) endResync() {
 	c.seen, c.known = nil, true
 }
 
-// all returns the pools, sorted by name.
-func (c *catalog) all() []model.AddressPool {
+// All returns the pools, sorted by name.
+func (c *Catalog) All() []model.AddressPool {
 	out := slices.Collect(maps.Values(c.pools))
 	slices.SortFunc(out, func(a, b model.AddressPool) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
 
 // allocatable returns the pools that addresses can be allocated from.
-func (c *catalog) allocatable() []choice {
+func (c *Catalog) allocatable() []choice {
 	if c.choices != nil {
 		return c.choices
 	}
 	c.choices = []choice{}
-	for _, p := range model.Allocatable(c.all()) {
+	for _, p := range model.Allocatable(c.All()) {
 		one := choice{AddressPool: p}
 		one.nodes, _ = model.ParseExpression(p.NodeSelector) // one that cannot be read is not allocatable
 		one.namespaces, _ = model.ParseExpression(p.NamespaceSelector)
@@ -147,14 +190,14 @@ func matchesPool(p model.AddressPool, word string) bool {
 	})
 }
 
-// addListed adds the pools of a list. What a watch has sent meanwhile is newer, and stays.
-func (c *catalog) addListed(all []store.Object) {
+// AddListed adds the pools of a list. What a watch has sent meanwhile is newer, and stays.
+func (c *Catalog) AddListed(all []store.Object) {
 	if c.known {
 		return
 	}
 	for _, o := range all {
 		if spec, err := o.AddressPool(); err == nil && !c.seen[o.Key.Name] {
-			c.put(spec)
+			c.Put(spec)
 		}
 	}
 	c.known = true
