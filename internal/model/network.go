@@ -64,3 +64,9 @@ type Origin struct {
 	Incoming bool        `json:"incoming,omitempty"`
 	Keep     KeepAddress `json:"keep,omitempty"`
 }
+
+// MarshalJSON encodes it like any structure; see state.List.
+func (o Origin) MarshalJSON() ([]byte, error) {
+	type plain Origin
+	return json.Marshal(plain(o))
+}

@@ -4,6 +4,7 @@ package attach
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -40,6 +41,12 @@ type Container struct {
 	// Labels are the container's labels once they are Known.
 	Labels map[string]string `json:"labels,omitempty"`
 	Known  bool              `json:"known,omitempty"`
+}
+
+// MarshalJSON encodes it like any structure; see state.List.
+func (c Container) MarshalJSON() ([]byte, error) {
+	type plain Container
+	return json.Marshal(plain(c))
 }
 
 // HandOver is a request to hand an attachment over.

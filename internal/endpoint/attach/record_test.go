@@ -20,7 +20,7 @@ import (
 // some 8 µs, five times for a pod with five plugins. A list of a new kind is a state.List, and a structure that few
 // records have has a MarshalJSON.
 func TestInspectedTypes(t *testing.T) {
-	const most = 20
+	const most = 14
 	seen := map[reflect.Type]bool{}
 	inspect(reflect.TypeFor[attach.Record](), seen)
 	if len(seen) > most {

@@ -31,6 +31,12 @@ type VM struct {
 	Path string `json:"path,omitempty"`
 }
 
+// MarshalJSON encodes it like any structure; see state.List.
+func (v VM) MarshalJSON() ([]byte, error) {
+	type plain VM
+	return json.Marshal(plain(v))
+}
+
 // VMKey returns the key of the record of a VM in a pod.
 func VMKey(vm, pod string) model.AttachmentKey {
 	return model.AttachmentKey{Network: vm, ContainerID: pod, IfName: "vm"}
@@ -63,6 +69,12 @@ type GrantedDevice struct {
 	UID  uint32 `json:"uid,omitempty"`
 	GID  uint32 `json:"gid,omitempty"`
 	Mode uint32 `json:"mode,omitempty"`
+}
+
+// MarshalJSON encodes it like any structure; see state.List.
+func (d GrantedDevice) MarshalJSON() ([]byte, error) {
+	type plain GrantedDevice
+	return json.Marshal(plain(d))
 }
 
 // ActState is the progress of an act that begins and ends independently of its record.
