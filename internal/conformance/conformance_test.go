@@ -39,13 +39,17 @@ func runReport(t *testing.T, args ...string) (report conformance.Report, code in
 
 func run(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	const limit = 15 * time.Minute // four at a time in an emulated VM on a busy host take five
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(nettest.Programs(t), "weft"),
 		append([]string{"conformance"}, args...)...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
+	if ctx.Err() != nil {
+		t.Fatalf("weft conformance %v has not ended after %v", args, limit)
+	}
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
