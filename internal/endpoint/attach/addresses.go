@@ -28,7 +28,7 @@ func (g *group) allocateAddresses(ctx context.Context) error {
 	if g.canReserve() {
 		return g.reserveAddresses(ctx)
 	}
-	if err := g.write("promise addresses", Pending); err != nil {
+	if err := g.write("promise addresses"); err != nil {
 		return err
 	}
 	return g.each(func(r *run) error { return r.allocateAll(ctx) })

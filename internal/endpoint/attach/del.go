@@ -235,12 +235,12 @@ func (d *deleter) markReleasing(records []Record) error {
 	var begun []Record
 	for i := range records {
 		if records[i].Stage == Done {
-			records[i].Stage = Releasing
 			begun = append(begun, records[i])
+			records[i].Stage = Releasing
 		}
 	}
 	if len(begun) > 0 {
-		if err := d.records.put(begun...); err != nil {
+		if err := d.records.setStage(Releasing, begun...); err != nil {
 			// A failing disk is no reason to keep the addresses and the links.
 			d.log.Warn("records cannot be marked as releasing", "first", begun[0].Key().String(), "err", err)
 		}

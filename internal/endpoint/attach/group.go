@@ -55,7 +55,7 @@ func (g *group) attach(ctx context.Context) error {
 		return err
 	}
 	// The runs stay pending: if this fails, they are undone as an unfinished ADD.
-	if err := g.write("done", Done); err != nil {
+	if err := g.writeDone(); err != nil {
 		return err
 	}
 	g.notifyDone()
@@ -135,7 +135,7 @@ func (g *group) observe(ctx context.Context) error {
 // apply records the last acts of the runs and performs them. The record is written and policy is enforced before the
 // kernel is changed: a crash leaves nothing without a record, and no packet bypasses policy. name is the failpoint's.
 func (g *group) apply(ctx context.Context, name string, runs []*run) error {
-	if err := g.write("promise "+name, Pending); err != nil {
+	if err := g.write("promise " + name); err != nil {
 		return err
 	}
 	if err := g.each(func(r *run) error { return g.a.unmanaged.check(ctx, r.rec) }); err != nil {
@@ -183,7 +183,7 @@ func (g *group) perform(ctx context.Context, f state.Fragment, files []plugin.Fi
 func (g *group) exec(ctx context.Context, r *run) error {
 	r.rec.Acts = append(r.rec.Acts, Act{Kind: ActExec, Plugin: r.at})
 	r.rec.Result = r.chain.Prev
-	if err := g.write("promise exec", Pending); err != nil {
+	if err := g.write("promise exec"); err != nil {
 		return err
 	}
 	if err := g.enforcePolicy(ctx, r); err != nil {
@@ -212,7 +212,7 @@ func (g *group) save() error {
 	if len(files) == 0 {
 		return nil
 	}
-	if err := g.write("promise save", Pending); err != nil {
+	if err := g.write("promise save"); err != nil {
 		return err
 	}
 	if err := writeFiles(files); err != nil {
@@ -221,24 +221,50 @@ func (g *group) save() error {
 	return g.a.fail.At("after save")
 }
 
-// write writes the records of all runs in one transaction. name is the failpoint's.
-func (g *group) write(name string, stage Stage) error {
+// write writes the records of all runs as pending, in one transaction. name is the failpoint's.
+func (g *group) write(name string) error {
 	if err := g.a.fail.At("before " + name); err != nil {
 		return err
 	}
-	records := make([]Record, 0, len(g.runs))
-	for _, r := range g.runs {
-		rec := r.rec
-		rec.Stage = stage
-		records = append(records, rec)
-	}
-	if err := g.a.records.put(records...); err != nil {
+	if err := g.a.records.put(g.records()...); err != nil {
 		return err
 	}
 	for _, r := range g.runs {
-		r.recorded, r.done = true, stage == Done
+		r.recorded, r.stored = true, r.rec
 	}
 	return g.a.fail.At("after " + name)
+}
+
+// writeDone writes the records of all runs as done, in one transaction.
+func (g *group) writeDone() error {
+	if err := g.a.fail.At("before done"); err != nil {
+		return err
+	}
+	records := g.records()
+	var err error
+	if slices.ContainsFunc(g.runs, func(r *run) bool { return !r.onlyStageDiffers() }) {
+		for i := range records {
+			records[i].Stage = Done
+		}
+		err = g.a.records.put(records...)
+	} else {
+		err = g.a.records.setStage(Done, records...)
+	}
+	if err != nil {
+		return err
+	}
+	for _, r := range g.runs {
+		r.recorded, r.done = true, true
+	}
+	return g.a.fail.At("after done")
+}
+
+func (g *group) records() []Record {
+	records := make([]Record, 0, len(g.runs))
+	for _, r := range g.runs {
+		records = append(records, r.rec)
+	}
+	return records
 }
 
 // enforcePolicy enforces policy on the runs' interfaces that are known and not admitted yet.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/notify"
+	"github.com/weft-net/weft/internal/state"
 )
 
 // failing is a RecordStore that fails on demand.
@@ -23,6 +25,7 @@ type failing struct {
 }
 
 func (f *failing) Put(...Record) error              { return f.err }
+func (f *failing) SetStage(Stage, ...Record) error  { return f.err }
 func (f *failing) Delete(model.AttachmentKey) error { return f.err }
 
 // A failed write or delete is not reported to the listeners, whose state would differ from the stored records.
@@ -31,8 +34,10 @@ func TestNotifyingStoreReportsSuccessOnly(t *testing.T) {
 	disk := &failing{}
 	failed := errors.New("no space")
 	store := &notifyingStore{
-		store:   disk,
-		written: []func(Record){func(r Record) { heard = append(heard, "written "+r.Request.ContainerID) }},
+		store: disk,
+		written: []func(Record){func(r Record) {
+			heard = append(heard, strings.TrimSpace("written "+r.Request.ContainerID+" "+string(r.Stage)))
+		}},
 		forgotten: []func(model.AttachmentKey){
 			func(k model.AttachmentKey) { heard = append(heard, "forgotten "+k.ContainerID) },
 		},
@@ -41,12 +46,18 @@ func TestNotifyingStoreReportsSuccessOnly(t *testing.T) {
 	if err := store.put(one, two); err != nil {
 		t.Fatal(err)
 	}
+	if err := store.setStage(Releasing, one); err != nil || one.Stage == Releasing {
+		t.Fatal(err, one.Stage)
+	}
 	if err := store.forget(one.Key()); err != nil {
 		t.Fatal(err)
 	}
 	disk.err = failed
 	if err := store.put(one); !errors.Is(err, failed) {
 		t.Errorf("put: %v", err)
+	}
+	if err := store.setStage(Releasing, two); !errors.Is(err, failed) {
+		t.Errorf("set the stage: %v", err)
 	}
 	if err := store.forget(two.Key()); !errors.Is(err, failed) {
 		t.Errorf("forget: %v", err)
@@ -55,7 +66,7 @@ func TestNotifyingStoreReportsSuccessOnly(t *testing.T) {
 	if err := store.forget(two.Key()); !errors.Is(err, failed) {
 		t.Errorf("forget at a failpoint: %v", err)
 	}
-	if want := []string{"written one", "written two", "forgotten one"}; !slices.Equal(heard, want) {
+	if want := []string{"written one", "written two", "written one releasing", "forgotten one"}; !slices.Equal(heard, want) {
 		t.Errorf("heard %q, want %q", heard, want)
 	}
 }
@@ -125,4 +136,28 @@ func TestCoolingCounts(t *testing.T) {
 
 func recordOf(network, container string, serial int64) Record {
 	return Record{Serial: serial, Request: model.Request{Network: network, ContainerID: container, IfName: "eth0"}}
+}
+
+// TestOnlyStageDiffers: a record that an ADD has changed since it stored it as pending is encoded again.
+func TestOnlyStageDiffers(t *testing.T) {
+	stored := recordOf("net", "one", 1)
+	for what, change := range map[string]func(r *Record){
+		"acts":     func(r *Record) { r.Acts = append(r.Acts, Act{Kind: ActExec}) },
+		"result":   func(r *Record) { r.Result = &model.Result{} },
+		"observed": func(r *Record) { r.Observed.Tap = true },
+		"standby":  func(r *Record) { r.Standby = true },
+		"deferred": func(r *Record) { r.Deferred = &state.Fragment{} },
+	} {
+		r := &run{rec: stored}
+		if r.onlyStageDiffers() {
+			t.Errorf("%s: not stored yet", what)
+		}
+		r.recorded, r.stored = true, stored
+		if !r.onlyStageDiffers() {
+			t.Errorf("%s: not changed yet", what)
+		}
+		if change(&r.rec); r.onlyStageDiffers() {
+			t.Errorf("%s was changed", what)
+		}
+	}
 }

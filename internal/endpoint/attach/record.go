@@ -158,6 +158,9 @@ type RecordStore interface {
 	// Put writes records of one container and one stage. After an error a record is unchanged. Only the ledger gets
 	// several records at once; it writes all or none.
 	Put(records ...Record) error
+	// SetStage writes records of one container in another stage than their own, in which they are stored. Nothing else of
+	// them has changed since they were stored. As Put otherwise.
+	SetStage(stage Stage, records ...Record) error
 	Get(k model.AttachmentKey) (Record, bool, error)
 	// List returns all readable records; the error joins those of the unreadable ones.
 	List() ([]Record, error)
@@ -172,6 +175,39 @@ func Encode(r Record) ([]byte, error) {
 		return nil, model.Errorf(model.CodeInternal, "", "record %s: %w", r.Key(), err)
 	}
 	return b, nil
+}
+
+// storedHead returns the beginning of the stored form of a record. The encoded fields are the first of Record, and
+// others follow them, because a request is always encoded.
+func storedHead(r Record) ([]byte, error) {
+	b, err := json.Marshal(struct {
+		Version int    `json:"version"`
+		Boot    string `json:"boot,omitempty"`
+		Stage   Stage  `json:"stage"`
+		Serial  int64  `json:"serial"`
+	}{RecordVersion, r.Boot, r.Stage, r.Serial})
+	if err != nil {
+		return nil, model.Errorf(model.CodeInternal, "", "record %s: %w", r.Key(), err)
+	}
+	b[len(b)-1] = ',' // instead of the closing brace
+	return b, nil
+}
+
+// Restage returns the stored form of a record in another stage. old is its stored form, of which only the beginning is
+// encoded again, if it begins as that of r does: it is in r's stage then, and of the same ADD. Otherwise all of r is
+// encoded.
+func Restage(old []byte, r Record, stage Stage) ([]byte, error) {
+	before, err := storedHead(r)
+	if err != nil {
+		return nil, err
+	}
+	r.Stage = stage
+	rest, same := bytes.CutPrefix(old, before)
+	if !same {
+		return Encode(r)
+	}
+	after, err := storedHead(r)
+	return append(after, rest...), err
 }
 
 // CheckStored returns an error if a stored record was written by a newer program, without decoding all of it.

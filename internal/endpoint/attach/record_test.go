@@ -102,3 +102,36 @@ func TestRecordIsRestored(t *testing.T) {
 		t.Errorf("no JSON: %s", stored)
 	}
 }
+
+// TestRestage: another stage changes the beginning of what is stored, and keeps the rest as it is, byte by byte. What
+// another ADD has stored, or what is stored in another form, is replaced as a whole.
+func TestRestage(t *testing.T) {
+	for _, boot := range []string{"", `a "stage":"pending" <boot>`} {
+		rec := attach.Record{
+			Boot: boot, Stage: attach.Pending, Serial: 17, Request: model.Request{ContainerID: "c", IfName: "eth0"},
+			Acts: []attach.Act{{Kind: attach.ActIPAM}},
+		}
+		encoded := func(r attach.Record) string {
+			b, err := attach.Encode(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(b)
+		}
+		done, other := rec, rec
+		done.Stage, other.Serial = attach.Done, 16
+		further := strings.TrimSuffix(encoded(rec), "}") + `,"further":1}`
+		for what, tc := range map[string]struct{ old, want string }{
+			"the same":        {encoded(rec), encoded(done)},
+			"with more":       {further, strings.TrimSuffix(encoded(done), "}") + `,"further":1}`},
+			"of another ADD":  {encoded(other), encoded(done)},
+			"in another form": {"{ " + encoded(rec)[1:], encoded(done)},
+			"nothing":         {"", encoded(done)},
+		} {
+			have, err := attach.Restage([]byte(tc.old), rec, attach.Done)
+			if err != nil || string(have) != tc.want {
+				t.Errorf("%s, boot %q: %v\n%s\nwant\n%s", what, boot, err, have, tc.want)
+			}
+		}
+	}
+}

@@ -3,6 +3,8 @@
 package attach
 
 import (
+	"slices"
+
 	"github.com/weft-net/weft/internal/failpoint"
 	"github.com/weft-net/weft/internal/model"
 )
@@ -25,12 +27,29 @@ func (s *notifyingStore) put(records ...Record) error {
 	if err := s.store.Put(records...); err != nil {
 		return err
 	}
+	s.notify(records)
+	return nil
+}
+
+// setStage writes records of one container in another stage; nothing else of them has changed since they were written.
+func (s *notifyingStore) setStage(stage Stage, records ...Record) error {
+	if err := s.store.SetStage(stage, records...); err != nil {
+		return err
+	}
+	records = slices.Clone(records)
+	for i := range records {
+		records[i].Stage = stage
+	}
+	s.notify(records)
+	return nil
+}
+
+func (s *notifyingStore) notify(records []Record) {
 	for _, r := range records {
 		for _, notify := range s.written {
 			notify(r)
 		}
 	}
-	return nil
 }
 
 // forget removes a record.

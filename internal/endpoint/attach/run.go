@@ -22,6 +22,7 @@ type run struct {
 	spaces   kernel.Spaces
 	rec      Record                  // stage pending here, also after it was stored as done
 	recorded bool                    // the record is stored
+	stored   Record                  // as it was stored last
 	done     bool                    // the record is stored as done
 	admitted *model.WorkloadEndpoint // what policy is enforced on
 	hold     ipam.Reservation        // reserved addresses, not allocated yet
@@ -64,6 +65,14 @@ func (r *run) open() error {
 	r.chain.Pending = state.Fragment{}
 	r.at = j
 	return nil
+}
+
+// onlyStageDiffers reports whether the record is as it was stored last, except for its stage. Acts are not changed once
+// their plan is stored.
+func (r *run) onlyStageDiffers() bool {
+	was, now := r.stored, r.rec
+	return r.recorded && len(was.Acts) == len(now.Acts) && was.Result == now.Result && was.Observed == now.Observed &&
+		was.Standby == now.Standby && was.Deferred == now.Deferred
 }
 
 // conclude stores the list's result and the observed interface in the record.

@@ -64,6 +64,17 @@ func (j *Journal) Put(records ...attach.Record) error {
 	return nil
 }
 
+// SetStage writes records in another stage, one by one; the caller holds the container's lock.
+func (j *Journal) SetStage(stage attach.Stage, records ...attach.Record) error {
+	for _, r := range records {
+		r.Stage = stage
+		if err := j.put(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // put writes a record. A finished one moves to done. One that is being released is only renamed back, so that DEL works
 // on a full disk.
 func (j *Journal) put(r attach.Record) error {

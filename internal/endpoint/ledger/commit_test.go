@@ -202,8 +202,7 @@ func TestRecordFinishedInPlace(t *testing.T) {
 	if err != nil || !found || r.Stage != attach.Done || len(r.Acts) != 2 || r.Result == nil {
 		t.Fatalf("found %v, %v: %+v", found, err, r)
 	}
-	r.Stage = attach.Releasing
-	if err := l.Put(r); err != nil {
+	if err := l.SetStage(attach.Releasing, r); err != nil {
 		t.Fatal(err)
 	}
 	if r, _, err := l.Get(key); err != nil || r.Stage != attach.Releasing {

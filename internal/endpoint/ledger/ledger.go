@@ -113,21 +113,33 @@ func (l *Ledger) Close() error {
 // Put writes records, all or none. It does not overwrite a record of a newer version.
 func (l *Records) Put(records ...attach.Record) error {
 	texts := make([][]byte, len(records))
-	releasing := true
 	for i, r := range records {
 		var err error
 		if texts[i], err = attach.Encode(r); err != nil {
 			return err
 		}
-		releasing = releasing && r.Stage == attach.Releasing
 	}
-	put := func() error {
-		return l.wrap(l.write(func(bk *bbolt.Bucket) error { return l.putAll(bk, records, texts) }))
+	return l.wrap(l.write(func(bk *bbolt.Bucket) error { return l.putAll(bk, records, texts) }))
+}
+
+// SetStage writes records in another stage than theirs, all or none. They are not encoded again.
+func (l *Records) SetStage(stage attach.Stage, records ...attach.Record) error {
+	set := func() error {
+		return l.wrap(l.write(func(bk *bbolt.Bucket) error {
+			texts := make([][]byte, len(records))
+			for i, r := range records {
+				var err error
+				if texts[i], err = attach.Restage(bk.Get(name(r.Key())), r, stage); err != nil {
+					return err
+				}
+			}
+			return l.putAll(bk, records, texts)
+		}))
 	}
-	if releasing {
-		return l.withReserve(put)
+	if stage == attach.Releasing {
+		return l.withReserve(set)
 	}
-	return put()
+	return set()
 }
 
 func (l *Records) putAll(bk *bbolt.Bucket, records []attach.Record, texts [][]byte) error {

@@ -81,6 +81,18 @@ func TestModel(t *testing.T) {
 				r.Version = attach.RecordVersion
 				want[r.Key()] = r
 			},
+			"stage": func(t *rapid.T) {
+				r, stored := want[record(rapid.IntRange(0, 5).Draw(t, "i"), "").Key()]
+				if !stored {
+					t.Skip("no record")
+				}
+				stage := rapid.SampledFrom([]attach.Stage{attach.Done, attach.Releasing}).Draw(t, "stage")
+				if err := l.SetStage(stage, r); err != nil {
+					t.Fatal(err)
+				}
+				r.Stage = stage
+				want[r.Key()] = r
+			},
 			"delete": func(t *rapid.T) {
 				k := record(rapid.IntRange(0, 5).Draw(t, "i"), attach.Done).Key()
 				if err := l.Delete(k); err != nil {
@@ -305,7 +317,7 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("record from before: %v %v", ok, err)
 	}
 	// The reserve suffices to mark records as releasing, also several at once.
-	if err := l.Put(record(0, attach.Releasing), record(1, attach.Releasing), record(2, attach.Releasing)); err != nil {
+	if err := l.SetStage(attach.Releasing, record(0, attach.Done), record(1, attach.Pending), record(2, attach.Pending)); err != nil {
 		t.Errorf("releasing on a full disk: %v", err)
 	}
 	if err := errors.Join(os.Remove(filler), l.Delete(record(0, "").Key())); err != nil {

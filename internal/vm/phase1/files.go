@@ -68,6 +68,17 @@ func (f files) Put(records ...attach.Record) error {
 	return nil
 }
 
+// SetStage writes records in another stage, one by one.
+func (f files) SetStage(stage attach.Stage, records ...attach.Record) error {
+	for _, r := range records {
+		r.Stage = stage
+		if err := f.Put(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Get reads a record.
 func (f files) Get(k model.AttachmentKey) (attach.Record, bool, error) { return f.read(f.path(k)) }
 
