@@ -128,7 +128,7 @@ func FuzzSettings(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if all, err := Delegates(call, s); err == nil && len(all) > 0 && all[0].Request.IfName != "eth0" {
+		if all, err := (&Resolver{}).Delegates(call, s); err == nil && len(all) > 0 && all[0].Request.IfName != "eth0" {
 			t.Errorf("the first interface is %q", all[0].Request.IfName)
 		}
 	})

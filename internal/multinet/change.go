@@ -105,7 +105,7 @@ func (r *Resolver) Further(
 	}
 	const further = 1 // not the first
 	src.ifName, src.routes = want.IfName, src.defaultRoute(further, nil)
-	a, err := attachment(call, s, further, src)
+	a, err := r.attachment(call, s, further, src)
 	if err != nil {
 		return a, w.locate(err, len(s.Delegates), src)
 	}

@@ -57,14 +57,14 @@ type podRequest struct {
 }
 
 // Delegates returns the networks that a configuration contains, without those that it names.
-func Delegates(call cni.Call, s Settings) ([]Attachment, error) {
+func (r *Resolver) Delegates(call cni.Call, s Settings) ([]Attachment, error) {
 	outer, err := outerOf(call)
 	if err != nil {
 		return nil, err
 	}
 	all := make([]Attachment, 0, len(s.Delegates))
 	for i, raw := range s.Delegates {
-		d, err := attachment(call, s, i, delegateSource(s, i, raw))
+		d, err := r.attachment(call, s, i, delegateSource(s, i, raw))
 		if err != nil {
 			return nil, inDelegate(err, s.Name, i)
 		}
@@ -97,41 +97,45 @@ func outerOf(call cni.Call) (*model.Result, error) {
 }
 
 // attachment prepares network i of a call for its plugins.
-func attachment(call cni.Call, s Settings, i int, src source) (Attachment, error) {
+func (r *Resolver) attachment(call cni.Call, s Settings, i int, src source) (Attachment, error) {
 	raw, err := complete(src.raw, src.name, call.Request.CNIVersion)
 	if err != nil {
 		return Attachment{}, err
 	}
-	n, err := cni.ParseNetwork(raw)
+	parsed, err := r.parsed.get(raw)
 	if err != nil {
 		return Attachment{}, err
 	}
+	n := parsed.network
 	if slices.ContainsFunc(n.Plugins, func(p model.PluginConf) bool { return cni.IsShim(p.Type) }) {
 		return Attachment{}, cni.NestedShim()
 	}
 	caps, args := s.RuntimeConfig, s.Args.CNI
-	r := call.Request
+	req := call.Request
 	if i > 0 {
 		caps, args = podWide(caps), nil
-		if r.IfName = ifName(i, r.IfName, src); r.IfName != "" && r.IfName == call.Request.IfName {
+		if req.IfName = ifName(i, req.IfName, src); req.IfName != "" && req.IfName == call.Request.IfName {
 			return Attachment{}, model.Errorf(model.CodeInvalidConf, "set another CNI_IFNAME for the first network",
-				"interface %s: the name is taken by the first network", r.IfName)
+				"interface %s: the name is taken by the first network", req.IfName)
 		}
-		r.Args = withoutAddress(r.Args)
+		req.Args = withoutAddress(req.Args)
 	}
-	r.Network, r.Part = n.Name, Part(call.Request)
-	r.CNIPath = withBin(s, r.CNIPath)
-	wanted, err := src.want(&n, &r)
+	req.Network, req.Part = n.Name, Part(call.Request)
+	req.CNIPath = withBin(s, req.CNIPath)
+	wanted, err := src.want(&n, &req)
 	if err != nil {
 		return Attachment{}, err
 	}
 	if device := src.id(); device != "" {
-		wanted.caps[deviceFileCap] = deviceFile(src.label, r)
+		wanted.caps[deviceFileCap] = deviceFile(src.label, req)
 	}
-	if n, err = cni.Derive(n, merged(caps, wanted.caps), merged(args, wanted.args)); err != nil {
-		return Attachment{}, err
+	caps, args = merged(caps, wanted.caps), merged(args, wanted.args)
+	if src.device == "" {
+		n, err = parsed.derive(caps, args, src.routes)
+	} else if n, err = cni.Derive(n, caps, args); err == nil { // each plugin has the pod's device
+		err = withRoutes(&n, src.routes)
 	}
-	if err := withRoutes(&n, src.routes); err != nil {
+	if err != nil {
 		return Attachment{}, err
 	}
 	label := src.label
@@ -139,7 +143,7 @@ func attachment(call cni.Call, s Settings, i int, src source) (Attachment, error
 		label = n.Name
 	}
 	return Attachment{
-		Label: label, Network: n, Request: r, Parallel: s.Parallel && i > 0 && !src.bare, deviceInfo: src.info(s),
+		Label: label, Network: n, Request: req, Parallel: s.Parallel && i > 0 && !src.bare, deviceInfo: src.info(s),
 	}, nil
 }
 

@@ -23,6 +23,8 @@ type Resolver struct {
 	PermitPaths []string
 	// Root is the directory at which the agent sees the node's files; empty: /.
 	Root string
+
+	parsed parsedNetworks
 }
 
 // Devices returns the devices that the kubelet assigned to pods.
@@ -90,7 +92,7 @@ func (w *resolving) attachments(sources []source) ([]Attachment, error) {
 	all := make([]Attachment, 0, len(sources))
 	names := map[string]string{}
 	for i, src := range sources {
-		a, err := attachment(w.call, w.s, i, src)
+		a, err := w.r.attachment(w.call, w.s, i, src)
 		if err != nil {
 			return nil, w.locate(err, i, src)
 		}
@@ -231,7 +233,7 @@ func (r *Resolver) DefaultNetworks(ctx context.Context, call cni.Call) ([]Attach
 	}
 	all := make([]Attachment, 0, len(sources))
 	for i, src := range sources {
-		a, err := attachment(call, s, i, src)
+		a, err := r.attachment(call, s, i, src)
 		if err != nil {
 			return nil, w.locate(err, i, src)
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/weft-net/weft/internal/cni"
+	"github.com/weft-net/weft/internal/multinet"
 )
 
 // BenchmarkDelegates measures parsing a call.
@@ -15,11 +16,12 @@ func BenchmarkDelegates(b *testing.B) {
 		"delegates":[{"plugins":[{"type":"bridge","bridge":"cni0","isGateway":true,"ipam":{"type":"host-local",
 		"ranges":[[{"subnet":"10.99.0.0/16"}],[{"subnet":"fd99::/64"}]],"routes":[{"dst":"0.0.0.0/0"},{"dst":"::/0"}]}}]}]}`)
 	env := getenv(vars("ADD", "c"))
+	networks := &multinet.Resolver{}
 	b.ReportAllocs()
 	for b.Loop() {
 		call, err := cni.ParseCall(env, conf)
 		if err == nil {
-			_, err = parseDelegates(call)
+			_, err = parseDelegates(networks, call)
 		}
 		if err != nil {
 			b.Fatal(err)

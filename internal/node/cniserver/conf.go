@@ -10,12 +10,12 @@ import (
 )
 
 // parseDelegates parses the networks in a call's configuration.
-func parseDelegates(call cni.Call) ([]multinet.Attachment, error) {
+func parseDelegates(r *multinet.Resolver, call cni.Call) ([]multinet.Attachment, error) {
 	s, err := multinet.ParseSettings(call, "")
 	if err != nil {
 		return nil, err
 	}
-	return multinet.Delegates(call, s)
+	return r.Delegates(call, s)
 }
 
 func job(a multinet.Attachment, ns *netns.NS) attach.Job {

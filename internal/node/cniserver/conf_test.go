@@ -15,6 +15,7 @@ import (
 	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/multinet"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 )
@@ -34,7 +35,7 @@ func TestDelegates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := parseDelegates(call)
+	all, err := parseDelegates(&multinet.Resolver{}, call)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +237,7 @@ func FuzzDelegates(f *testing.F) {
 		if err != nil {
 			return
 		}
-		all, err := parseDelegates(call)
+		all, err := parseDelegates(&multinet.Resolver{}, call)
 		if err == nil && (len(all) == 0 || all[0].Request.IfName != "eth0") {
 			t.Errorf("%q: %+v", conf, all)
 		}

@@ -18,7 +18,7 @@ import (
 
 // check checks the delegates and the pod's further networks; it stops at the first difference.
 func (vs *verbs) check(ctx context.Context, call cni.Call, ns *netns.NS) error {
-	all, err := parseDelegates(call)
+	all, err := parseDelegates(vs.networks, call)
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (vs *verbs) ownOrMultus(
 			return nil, true, left.Forget()
 		}
 	}
-	all, err = multinet.Delegates(call, settings)
+	all, err = vs.networks.Delegates(call, settings)
 	if err != nil {
 		return nil, false, err
 	}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package multinet
+
+import (
+	"bytes"
+	"slices"
+	"sync"
+
+	"github.com/weft-net/weft/internal/cni"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/plugin"
+)
+
+const (
+	// parsedCount is the maximum number of networks in each generation of parsedNetworks, parsedSize that of the bytes of
+	// one of them.
+	parsedCount = 256
+	parsedSize  = 16 << 10
+)
+
+// parsedNetworks are parsed configurations, by their texts: a node's pods have the same few networks, and a pod with
+// eight would parse eight for every call. There are two generations: what was not used during one is dropped.
+type parsedNetworks struct {
+	mu      sync.Mutex
+	of, old map[string]*parsedNetwork
+}
+
+// parsedNetwork is a network as it is configured. It is shared by calls: they change copies.
+type parsedNetwork struct {
+	network model.Network
+	// plain is the network for plugins that get nothing of the call; yielding is the same as an additional network of a
+	// pod, whose default routes are not used.
+	plain, yielding func() (model.Network, error)
+}
+
+// get parses a configuration, unless it was parsed before.
+func (c *parsedNetworks) get(raw []byte) (*parsedNetwork, error) {
+	if p := c.find(raw); p != nil {
+		return p, nil
+	}
+	text := bytes.Clone(raw) // that of a call is a part of its whole request
+	n, err := cni.ParseNetwork(text)
+	if err != nil {
+		return nil, err
+	}
+	p := &parsedNetwork{network: n}
+	p.plain = sync.OnceValues(func() (model.Network, error) { return cni.Derive(n, nil, nil) })
+	p.yielding = sync.OnceValues(func() (model.Network, error) {
+		plain, err := p.plain()
+		if err != nil {
+			return plain, err
+		}
+		plain.Plugins = slices.Clone(plain.Plugins)
+		err = withRoutes(&plain, &plugin.DefaultRouteConf{Yield: true})
+		return plain, err
+	})
+	if len(text) <= parsedSize {
+		c.keep(string(text), p)
+	}
+	return p, nil
+}
+
+func (c *parsedNetworks) find(raw []byte) *parsedNetwork {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p := c.of[string(raw)]; p != nil {
+		return p
+	}
+	p := c.old[string(raw)]
+	if p != nil {
+		c.keepLocked(string(raw), p)
+	}
+	return p
+}
+
+func (c *parsedNetworks) keep(text string, p *parsedNetwork) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.keepLocked(text, p)
+}
+
+func (c *parsedNetworks) keepLocked(text string, p *parsedNetwork) {
+	if c.of == nil || len(c.of) >= parsedCount {
+		c.of, c.old = map[string]*parsedNetwork{}, c.of
+	}
+	c.of[text] = p
+}
+
+// derive is cni.Derive of the network, followed by withRoutes.
+func (p *parsedNetwork) derive(caps, args map[string]any, decided *plugin.DefaultRouteConf) (model.Network, error) {
+	given := func(conf model.PluginConf) bool {
+		for name, declared := range conf.Capabilities {
+			if _, provided := caps[name]; declared && provided {
+				return true
+			}
+		}
+		return false
+	}
+	if len(args) > 0 || slices.ContainsFunc(p.network.Plugins, given) {
+		return p.deriveFor(caps, args, given, decided)
+	}
+	if decided != nil && decided.Yield && len(decided.Drop)+len(decided.Via) == 0 {
+		n, err := p.yielding()
+		n.Plugins = slices.Clone(n.Plugins)
+		return n, err
+	}
+	n, err := p.plain()
+	if err != nil {
+		return n, err
+	}
+	n.Plugins = slices.Clone(n.Plugins)
+	return n, withRoutes(&n, decided)
+}
+
+// deriveFor derives the plugins that get something of the call; the others are plain.
+func (p *parsedNetwork) deriveFor(
+	caps, args map[string]any, given func(model.PluginConf) bool, decided *plugin.DefaultRouteConf,
+) (model.Network, error) {
+	plain, err := p.plain()
+	n := plain
+	if err == nil {
+		n.Plugins = slices.Clone(plain.Plugins)
+	}
+	for i, conf := range p.network.Plugins {
+		if err != nil || len(args) == 0 && !given(conf) {
+			continue
+		}
+		one := p.network
+		one.Plugins = []model.PluginConf{conf}
+		if one, err = cni.Derive(one, caps, args); err == nil {
+			n.Plugins[i] = one.Plugins[0]
+		}
+	}
+	if err != nil {
+		return cni.Derive(p.network, caps, args) // its error names the plugin
+	}
+	return n, withRoutes(&n, decided)
+}
