@@ -10,21 +10,11 @@ import (
 	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/plugin"
+	"github.com/weft-net/weft/internal/recent"
 )
 
-const (
-	// parsedCount is the maximum number of networks in each generation of parsedNetworks, parsedSize that of the bytes of
-	// one of them.
-	parsedCount = 256
-	parsedSize  = 16 << 10
-)
-
-// parsedNetworks are parsed configurations, by their texts: a node's pods have the same few networks, and a pod with
-// eight would parse eight for every call. There are two generations: what was not used during one is dropped.
-type parsedNetworks struct {
-	mu      sync.Mutex
-	of, old map[string]*parsedNetwork
-}
+// parsedNetworks are parsed configurations: a pod with eight networks would parse eight for every call.
+type parsedNetworks struct{ recent recent.Cache[*parsedNetwork] }
 
 // parsedNetwork is a network as it is configured. It is shared by calls: they change copies.
 type parsedNetwork struct {
@@ -36,7 +26,7 @@ type parsedNetwork struct {
 
 // get parses a configuration, unless it was parsed before.
 func (c *parsedNetworks) get(raw []byte) (*parsedNetwork, error) {
-	if p := c.find(raw); p != nil {
+	if p, found := c.recent.Get(raw); found {
 		return p, nil
 	}
 	text := bytes.Clone(raw) // that of a call is a part of its whole request
@@ -55,36 +45,8 @@ func (c *parsedNetworks) get(raw []byte) (*parsedNetwork, error) {
 		err = withRoutes(&plain, &plugin.DefaultRouteConf{Yield: true})
 		return plain, err
 	})
-	if len(text) <= parsedSize {
-		c.keep(string(text), p)
-	}
+	c.recent.Put(text, p)
 	return p, nil
-}
-
-func (c *parsedNetworks) find(raw []byte) *parsedNetwork {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if p := c.of[string(raw)]; p != nil {
-		return p
-	}
-	p := c.old[string(raw)]
-	if p != nil {
-		c.keepLocked(string(raw), p)
-	}
-	return p
-}
-
-func (c *parsedNetworks) keep(text string, p *parsedNetwork) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.keepLocked(text, p)
-}
-
-func (c *parsedNetworks) keepLocked(text string, p *parsedNetwork) {
-	if c.of == nil || len(c.of) >= parsedCount {
-		c.of, c.old = map[string]*parsedNetwork{}, c.of
-	}
-	c.of[text] = p
 }
 
 // derive is cni.Derive of the network, followed by withRoutes.

@@ -64,35 +64,3 @@ func TestParsedNetworks(t *testing.T) {
 		}
 	}
 }
-
-// TestParsedNetworksAreBounded: networks of which each pod has its own do not pile up, those of all pods stay.
-func TestParsedNetworksAreBounded(t *testing.T) {
-	var cache parsedNetworks
-	text := func(name string) []byte {
-		return []byte(`{"cniVersion":"1.0.0","name":"` + name + `","type":"bridge"}`)
-	}
-	all, err := cache.get(text("all"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range 5 * parsedCount {
-		if _, err := cache.get(text(fmt.Sprint("own", i))); err != nil {
-			t.Fatal(err)
-		}
-		if again, err := cache.get(text("all")); err != nil || again != all {
-			t.Fatalf("parsed again after %d others: %v", i, err)
-		}
-	}
-	if n := len(cache.of) + len(cache.old); n > 2*parsedCount {
-		t.Errorf("%d networks are kept", n)
-	}
-	long := append([]byte(`{"cniVersion":"1.0.0","name":"long","type":"bridge","x":"`), make([]byte, 0, parsedSize)...)
-	for range parsedSize {
-		long = append(long, 'x')
-	}
-	long = append(long, `"}`...)
-	first, err := cache.get(long)
-	if again, bad := cache.get(long); err != nil || bad != nil || again == first {
-		t.Errorf("a long one is kept: %v, %v", err, bad)
-	}
-}

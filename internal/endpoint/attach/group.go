@@ -111,7 +111,8 @@ func (g *group) observe(ctx context.Context) error {
 		return nil
 	}
 	var queries []state.Query
-	for _, r := range g.runs {
+	of := make([][]state.Query, len(g.runs))
+	for i, r := range g.runs {
 		conf := r.job.Network.Plugins[r.seg.from]
 		in := g.a.catalog.input(conf, r.job.Request)
 		in.Chain.Prev, in.Answers = r.chain.Prev, state.Answers{}
@@ -119,6 +120,7 @@ func (g *group) observe(ctx context.Context) error {
 		if err != nil {
 			return nil // the planner reports the error again, with the network's name
 		}
+		of[i] = more
 		for _, q := range more {
 			if !slices.Contains(queries, q) {
 				queries = append(queries, q)
@@ -126,8 +128,13 @@ func (g *group) observe(ctx context.Context) error {
 		}
 	}
 	known, err := g.spaces.Observe(ctx, queries)
-	for _, r := range g.runs {
-		r.seg.answers = known
+	for i, r := range g.runs {
+		r.seg.answers = state.Answers{}
+		for _, q := range of[i] {
+			if answer, found := known[q]; found {
+				r.seg.answers[q] = answer
+			}
+		}
 	}
 	return g.wrapShared(err)
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/recent"
 )
 
 // DataDir is the reference plugin's data directory.
@@ -41,6 +42,8 @@ type Allocator struct {
 	cfg   Config
 	mu    sync.Mutex
 	locks map[string]chan struct{} // by directory: one of this process at a time, before the lock file
+
+	parsed recent.Cache[parsed] // by configuration
 }
 
 // New returns an allocator.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/weft-net/weft/internal/ipam"
@@ -48,33 +49,51 @@ type inner struct {
 	ResolvConf string       `json:"resolvConf"`
 }
 
+// parsed is the part of the settings that depends on the configuration alone.
+type parsed struct {
+	outer
+	inner
+	sets []rangeSet
+}
+
 func (a *Allocator) settings(req ipam.Request) (settings, error) {
-	var s settings
-	var o outer
-	if err := ipam.Decode("", req.Conf, &o); err != nil {
+	p, err := a.parse(req.Conf)
+	if err != nil {
+		return settings{}, err
+	}
+	s := settings{sets: p.sets, routes: slices.Clone(p.Routes), resolvConf: p.ResolvConf}
+	if s.dir, err = a.directory(p.DataDir, req.Network); err != nil {
 		return s, err
 	}
-	if len(o.IPAM) == 0 {
-		return s, ipam.Invalid(`add "ipam": {"type": "host-local", "ranges": [[{"subnet": …}]]}`,
+	s.requested, err = requested(req, p.outer)
+	return s, err
+}
+
+// parse decodes and validates a configuration, unless it did before.
+func (a *Allocator) parse(conf json.RawMessage) (parsed, error) {
+	if p, found := a.parsed.Get(conf); found {
+		return p, nil
+	}
+	var p parsed
+	if err := ipam.Decode("", conf, &p.outer); err != nil {
+		return p, err
+	}
+	if len(p.IPAM) == 0 {
+		return p, ipam.Invalid(`add "ipam": {"type": "host-local", "ranges": [[{"subnet": …}]]}`,
 			"configuration: ipam is missing")
 	}
-	var in inner
-	if err := ipam.Decode("ipam", o.IPAM, &in); err != nil {
-		return s, err
+	if err := ipam.Decode("ipam", p.IPAM, &p.inner); err != nil {
+		return p, err
+	}
+	if err := p.Routes.Check(); err != nil {
+		return p, err
 	}
 	var err error
-	if s.dir, err = a.directoryOf(req); err != nil {
-		return s, err
+	if p.sets, err = readSets(p.outer, p.inner); err == nil {
+		p.IPAM = nil // it is decoded
+		a.parsed.Put(conf, p)
 	}
-	s.routes, s.resolvConf = in.Routes, in.ResolvConf
-	if err := s.routes.Check(); err != nil {
-		return s, err
-	}
-	if s.sets, err = readSets(o, in); err != nil {
-		return s, err
-	}
-	s.requested, err = requested(req, o)
-	return s, err
+	return p, err
 }
 
 // readSets returns the range sets: the runtime's, the single one in the old style, then ranges.
@@ -172,15 +191,23 @@ func (a *Allocator) directoryOf(req ipam.Request) (string, error) {
 			DataDir string `json:"dataDir"`
 		} `json:"ipam"`
 	}
-	_ = json.Unmarshal(req.Conf, &conf) // ignore errors
-	if filepath.Base(req.Network) != req.Network || req.Network == "." || req.Network == ".." {
-		return "", ipam.Invalid("", "network name %q cannot be a directory's name", req.Network)
+	if p, found := a.parsed.Get(req.Conf); found {
+		conf.IPAM.DataDir = p.DataDir
+	} else {
+		_ = json.Unmarshal(req.Conf, &conf) // ignore errors
 	}
-	root := conf.IPAM.DataDir
-	if root == "" {
-		root = a.cfg.DataDir
+	return a.directory(conf.IPAM.DataDir, req.Network)
+}
+
+// directory returns the directory of a network; dataDir is the configuration's, which may be empty.
+func (a *Allocator) directory(dataDir, network string) (string, error) {
+	if filepath.Base(network) != network || network == "." || network == ".." {
+		return "", ipam.Invalid("", "network name %q cannot be a directory's name", network)
 	}
-	return filepath.Join(root, req.Network), nil
+	if dataDir == "" {
+		dataDir = a.cfg.DataDir
+	}
+	return filepath.Join(dataDir, network), nil
 }
 
 func (s settings) contains(addr netip.Addr) bool {
