@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 
@@ -125,7 +126,8 @@ func (m *compiler) plainRules(keys []model.PolicyKey, dir direction) (out []rule
 
 // tierChain evaluates the policies of a tier in order. Their rules are in one chain: "pass" returns from it. Policies whose
 // rules all accept have their own, and are merged if many follow each other; many others that do not pass are in groups,
-// each with a chain. Accept is what rules that accept do instead, if it is not empty.
+// each with a chain. Then packets of IPv4 and others have chains of their own with the rules that may match them, half of
+// all rules in most cases. Accept is what rules that accept do instead, if it is not empty.
 func (m *compiler) tierChain(t selectedTier, dir direction, accept string) *chainSpec {
 	parts := t.keys()
 	if !t.pass {
@@ -134,21 +136,75 @@ func (m *compiler) tierChain(t selectedTier, dir direction, accept string) *chai
 	if accept != "" {
 		parts = append(parts, accept)
 	}
+	name := shortHash(parts...) + dir.suffix()
+	end := func(out []rule) []rule {
+		if !t.pass {
+			out = append(out, rule{verdict: "goto", to: m.denyChain(t.policies, dir)})
+		}
+		return out
+	}
+	of := func(only families) *chainSpec {
+		return &chainSpec{
+			name: chainName(t.tier) + "/" + only.String() + name, policies: t.policies, accept: accept,
+			make: func() []rule { return end(m.tierRules(t.policies, dir, accept, only)) },
+		}
+	}
 	return &chainSpec{
-		name: chainName(t.tier) + "/" + shortHash(parts...) + dir.suffix(), policies: t.policies, accept: accept,
+		name: chainName(t.tier) + "/" + name, policies: t.policies, accept: accept,
 		make: func() []rule {
-			var out []rule
-			for rest := t.policies; len(rest) > 0; {
-				n := m.alike(rest, dir)
-				out = append(out, m.alikeRules(rest[:n], dir, accept)...)
-				rest = rest[n:]
+			if !m.inGroups(t.policies, dir) {
+				return end(m.tierRules(t.policies, dir, accept, allFamilies))
 			}
-			if !t.pass {
-				out = append(out, rule{verdict: "goto", to: m.denyChain(t.policies, dir)})
+			four := addrCondition{addrMatch: addrMatch{prefix: netip.PrefixFrom(netip.IPv4Unspecified(), 0)}}
+			return []rule{
+				{conditions: []condition{four}, verdict: "goto", to: of(onlyFour)}, {verdict: "goto", to: of(notFour)},
 			}
-			return out
 		},
 	}
+}
+
+// families are those of the packets that a chain is for.
+type families int
+
+const (
+	allFamilies families = iota
+	onlyFour             // IPv4
+	notFour              // IPv6, and frames that are not IP
+)
+
+func (f families) String() string { return [...]string{"", "4/", "6/"}[f] }
+
+// of returns the rules that may match a packet of the families.
+func (f families) of(rules []rule) []rule {
+	if f == allFamilies {
+		return rules
+	}
+	return slices.DeleteFunc(slices.Clone(rules), func(r rule) bool {
+		six, only := r.family()
+		return only && six == (f == onlyFour)
+	})
+}
+
+// tierRules are the rules of a tier's policies in order, for packets of some families.
+func (m *compiler) tierRules(keys []model.PolicyKey, dir direction, accept string, only families) (out []rule) {
+	for len(keys) > 0 {
+		n := m.alike(keys, dir)
+		out = append(out, m.alikeRules(keys[:n], dir, accept, only)...)
+		keys = keys[n:]
+	}
+	return out
+}
+
+// inGroups reports whether so many of a tier's policies follow each other without "pass" that they are in groups.
+func (m *compiler) inGroups(keys []model.PolicyKey, dir direction) bool {
+	for len(keys) > 0 {
+		n := m.alike(keys, dir)
+		if n > m.apart && m.layout(keys[0], dir) == grouped {
+			return true
+		}
+		keys = keys[n:]
+	}
+	return false
 }
 
 // layout is how the rules of a policy are written in the chain of its tier.
@@ -181,7 +237,7 @@ func (m *compiler) alike(keys []model.PolicyKey, dir direction) int {
 }
 
 // alikeRules are the rules of policies with one layout in the chain of their tier.
-func (m *compiler) alikeRules(keys []model.PolicyKey, dir direction, accept string) (out []rule) {
+func (m *compiler) alikeRules(keys []model.PolicyKey, dir direction, accept string, only families) (out []rule) {
 	switch how := m.layout(keys[0], dir); {
 	case how == plain:
 		return m.plainRules(keys, dir)
@@ -191,17 +247,17 @@ func (m *compiler) alikeRules(keys []model.PolicyKey, dir direction, accept stri
 			if n == 0 {
 				n = len(keys)
 			}
-			out = append(out, rule{verdict: "jump", to: m.groupChain(keys[:n], dir, accept)})
+			out = append(out, rule{verdict: "jump", to: m.groupChain(keys[:n], dir, accept, only)})
 			keys = keys[n:]
 		}
 		return out
 	}
-	return m.orderedRules(keys, dir)
+	return m.orderedRules(keys, dir, only)
 }
 
-func (m *compiler) orderedRules(keys []model.PolicyKey, dir direction) (out []rule) {
+func (m *compiler) orderedRules(keys []model.PolicyKey, dir direction, only families) (out []rule) {
 	for _, k := range keys {
-		out = append(out, m.compiled(m.cluster.policies[k], dir)...)
+		out = append(out, only.of(m.compiled(m.cluster.policies[k], dir))...)
 	}
 	return out
 }
@@ -214,14 +270,14 @@ func (m *compiler) endsGroup(k model.PolicyKey) bool {
 }
 
 // groupChain has the rules of policies that follow each other in a tier, of which none passes.
-func (m *compiler) groupChain(keys []model.PolicyKey, dir direction, accept string) *chainSpec {
+func (m *compiler) groupChain(keys []model.PolicyKey, dir direction, accept string, only families) *chainSpec {
 	parts := []string{accept}
 	for _, k := range keys {
 		parts = append(parts, k.String())
 	}
 	return &chainSpec{
-		name: "policies/" + shortHash(parts...) + dir.suffix(), policies: keys, accept: accept,
-		make: func() []rule { return m.orderedRules(keys, dir) },
+		name: "policies/" + only.String() + shortHash(parts...) + dir.suffix(), policies: keys, accept: accept,
+		make: func() []rule { return m.orderedRules(keys, dir, only) },
 	}
 }
 

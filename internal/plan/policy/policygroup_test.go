@@ -50,9 +50,11 @@ func TestPolicyGroups(t *testing.T) {
 			for _, r := range slices.Concat(p.Ingress.Rules, p.Egress.Rules) {
 				if r.Conditions != nil && rapid.Bool().Draw(t, "by port only") {
 					port := uint16(rapid.IntRange(79, 83).Draw(t, "first port"))
-					*r.Conditions = model.RuleConditions{Protocol: model.NumberTCP, Destination: model.EndConditions{
-						Ports: []model.PolicyPort{{Protocol: model.TCP, First: port, Last: 83}},
-					}}
+					*r.Conditions = model.RuleConditions{
+						Family:      rapid.SampledFrom([]int{0, 4, 6}).Draw(t, "of family"),
+						Protocol:    model.NumberTCP,
+						Destination: model.EndConditions{Ports: []model.PolicyPort{{Protocol: model.TCP, First: port, Last: 83}}},
+					}
 				}
 			}
 			for _, x := range both {
@@ -129,7 +131,7 @@ func orderedPolicy(i int) model.Policy {
 
 // One more policy among a thousand changes the rules of one group, and the jumps to all groups.
 func TestOneMorePolicyChangesOneGroup(t *testing.T) {
-	const policies, limit = 1000, 400
+	const policies, limit = 1000, 500
 	x := manyOrdered(policies, Config{})
 	x.Changes()
 	rules := func() int {
@@ -156,6 +158,35 @@ func TestOneMorePolicyChangesOneGroup(t *testing.T) {
 	x.SetPolicy(changed)
 	if n := rules(); n == 0 || n > limit/2 {
 		t.Errorf("%d rules are written again for a policy that has changed; want those of its group", n)
+	}
+}
+
+// The rules of ordered policies in groups are listed once, and packets of IPv4 do not pass those of IPv6.
+func TestPolicyGroupsByFamily(t *testing.T) {
+	x := manyOrdered(20, Config{})
+	open := orderedPolicy(7)
+	open.Ingress.Rules = append(open.Ingress.Rules, model.PolicyRule{
+		Action: model.PolicyAccept, Conditions: &model.RuleConditions{Protocol: model.NumberTCP},
+	})
+	x.SetPolicy(open)
+	view, err := x.Show(model.PodRef{Namespace: "x", Name: "a", UID: "u"})
+	if err != nil || len(view.Interfaces) != 1 {
+		t.Fatal(view, err)
+	}
+	if n := len(view.Interfaces[0].Ingress.Rules); n != 20*4+1 {
+		t.Errorf("%d rules are shown, want 4 of each policy and one", n)
+	}
+	four, six := 0, 0
+	for _, c := range x.Tables()[0].Chains {
+		switch {
+		case strings.HasPrefix(c.Name, "policies/4/"):
+			four += len(c.Rules)
+		case strings.HasPrefix(c.Name, "policies/6/"):
+			six += len(c.Rules)
+		}
+	}
+	if four != 20*2+1 || six != four {
+		t.Errorf("%d rules for IPv4 and %d for others, want half of each policy's and one", four, six)
 	}
 }
 

@@ -154,6 +154,24 @@ func familyGuard(table string, six bool) string {
 	return "meta protocol " + ip(six)
 }
 
+// family returns the only family of the packets that the rule may match; only is false if there is none.
+func (r rule) family() (six, only bool) {
+	for _, c := range r.conditions {
+		switch c := c.(type) {
+		case addrCondition:
+			return c.six, true
+		case icmpCondition:
+			return c.six, true
+		}
+	}
+	for _, s := range r.sets() {
+		if s.hasFamily() {
+			return s.six, true
+		}
+	}
+	return r.peer.six, !r.peer.any()
+}
+
 // setsOf returns the set of a match, if it has one.
 func setsOf(s *setSpec) []*setSpec {
 	if s == nil {

@@ -4,6 +4,7 @@ package policy
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -102,7 +103,13 @@ func (x *explainer) directionView(e *endpoint, t *table, dir direction) Directio
 		c := x.cluster.combination(e.subject(), dir)
 		j.Isolated, j.Selected = c.isolates(), c.selected()
 	}
-	j.Rules = x.ruleViews(t, j.Chain)
+	seen := map[string]bool{} // a rule about all families is in the chains of each
+	j.Rules = slices.DeleteFunc(x.ruleViews(t, j.Chain), func(r RuleView) bool {
+		id := fmt.Sprint(r.Policy, r.Rule, r.Text)
+		was := seen[id]
+		seen[id] = true
+		return was && r.Merged == nil
+	})
 	return j
 }
 
