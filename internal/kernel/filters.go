@@ -9,7 +9,6 @@ import (
 
 	"github.com/weft-net/weft/internal/kernel/firewalld"
 	"github.com/weft-net/weft/internal/kernel/netfilter"
-	"github.com/weft-net/weft/internal/kernel/nft/lang"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -67,11 +66,15 @@ func (n filters) remove(ctx context.Context) error {
 // diff adds the differences. An address is in no zone while firewalld does not run.
 func (n filters) diff(ctx context.Context, out *diffs) error {
 	if len(n.tables) > 0 {
-		have, err := n.readTables(ctx)
+		tables, err := n.filters.Netfilter()
 		if err != nil {
 			return err
 		}
-		out.addAll(lang.Diff(n.tables, have))
+		different, err := tables.Diff(ctx, n.tables)
+		if err != nil {
+			return aboutNFT(err)
+		}
+		out.addAll(different)
 	}
 	if len(n.chains) > 0 {
 		d, err := n.filters.IPTables().Diff(ctx, n.chains)

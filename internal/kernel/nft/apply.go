@@ -98,7 +98,7 @@ func (c *Conn) reconcile(ws []*table, placed *bool) (stale bool, err error) {
 	deltas := make([]*delta, len(ws))
 	guard := uint32(0)
 	for i, w := range ws {
-		have, err := c.reader.readTable(w)
+		have, err := c.reader.readTable(w, nil)
 		if err != nil {
 			return false, err
 		}

@@ -5,6 +5,8 @@ package nft
 import (
 	"fmt"
 	"math/rand/v2"
+	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -12,6 +14,55 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/state"
 )
+
+// sameDiff checks that Diff returns the differences from what Read returns.
+func sameDiff(t *testing.T, c *Conn, where string, tables ...state.Table) {
+	t.Helper()
+	have, err := c.Read(bounded(t), tables)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := c.Diff(bounded(t), tables)
+	if want := lang.Diff(tables, have); err != nil || !reflect.DeepEqual(got, want) {
+		t.Fatalf("%s: Diff returns %v, %v\nof what is read differs %v", where, got, err, want)
+	}
+}
+
+// TestDiffOfMany: elements that are equal cost Diff no texts, which is most of what a comparison with Read allocates.
+func TestDiffOfMany(t *testing.T) {
+	ns := nettest.NS(t, "n")
+	c := dial(t, ns)
+	want := state.Table{Family: "inet", Name: "weft-many"}
+	for i := range 3 {
+		s := state.Set{Name: fmt.Sprintf("s%d", i), Key: "ipv4_addr", Interval: i == 0}
+		for n := range 5000 {
+			s.Elements = append(s.Elements, state.Element{Key: []string{fmt.Sprintf("10.%d.%d.%d", i, n>>7, n&127<<1)}})
+		}
+		want.Sets = append(want.Sets, s)
+	}
+	apply(t, c, want)
+	nettest.Run(t, ns, "nft", "delete element inet weft-many s0 { 10.0.0.4 }; add element inet weft-many s2 { 10.9.9.9 }")
+	sameDiff(t, c, "a change", want)
+	allocated := func(f func() error) uint64 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if err := f(); err != nil {
+			t.Fatal(err)
+		}
+		runtime.ReadMemStats(&after)
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	tables := []state.Table{want}
+	read := allocated(func() error {
+		have, err := c.Read(bounded(t), tables)
+		lang.Diff(tables, have)
+		return err
+	})
+	diff := allocated(func() error { _, err := c.Diff(bounded(t), tables); return err })
+	if t.Logf("comparing what Read returns allocates %d KiB, Diff %d", read>>10, diff>>10); diff > read*3/4 {
+		t.Errorf("Diff allocates %d bytes, comparing what Read returns %d", diff, read)
+	}
+}
 
 // TestWalk changes from any state to any other; after each step the kernel has exactly the wanted state, and applying
 // it again writes nothing.
@@ -58,6 +109,11 @@ func TestWalk(t *testing.T) {
 		}
 		if d := lang.Diff(want, have); len(d) > 0 {
 			t.Fatalf("%s: Read differs from the plan: %v", where, d)
+		}
+		for _, shared := range []bool{false, true} {
+			other := canned[r.IntN(len(canned))]
+			other.Shared = shared
+			sameDiff(t, c, where, other)
 		}
 		before := gen(t, ns)
 		apply(t, c, want...)

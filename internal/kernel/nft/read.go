@@ -34,7 +34,7 @@ func (c *Conn) Read(ctx context.Context, want []state.Table) ([]state.Table, err
 			return false, err
 		}
 		for _, w := range ws {
-			have, err := c.reader.readTable(w)
+			have, err := c.reader.readTable(w, nil)
 			if err != nil {
 				return false, err
 			}
@@ -109,7 +109,7 @@ func (c *Conn) ReadAll(ctx context.Context) ([]state.Table, error) {
 			return false, err
 		}
 		for _, t := range mine {
-			have, err := c.reader.readTable(t)
+			have, err := c.reader.readTable(t, nil)
 			if err != nil {
 				return false, err
 			}
@@ -146,8 +146,8 @@ type reader struct {
 }
 
 // readTable reads the table that want names, nil when there is none. Of a shared table it reads at least the elements
-// in want.
-func (r *reader) readTable(want *table) (*table, error) {
+// in want. If each is not nil, it is called for each set with its elements and the wanted set, before the next one is read.
+func (r *reader) readTable(want *table, each func(have *lang.Set, want lang.Set)) (*table, error) {
 	b := r.wire.question(unix.NFT_MSG_GETTABLE, want.Family, "read table "+want.Label())
 	b.String(unix.NFTA_TABLE_NAME, want.Name)
 	_, err := r.wire.ask(b)
@@ -171,6 +171,9 @@ func (r *reader) readTable(want *table) (*table, error) {
 		}
 		if err := r.readElements(t, &t.Sets[i], w.Elements); err != nil {
 			return nil, vanished(err)
+		}
+		if each != nil && named {
+			each(&t.Sets[i], w)
 		}
 	}
 	return t, nil

@@ -131,7 +131,7 @@ func (c *Conn) removeEmpty(t *table) (stale bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	have, err := c.reader.readTable(t)
+	have, err := c.reader.readTable(t, nil)
 	if err != nil || have == nil {
 		return false, err
 	}

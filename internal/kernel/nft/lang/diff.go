@@ -54,23 +54,36 @@ func normalized(in state.Table) state.Table {
 // dropEqual removes the elements that a set has in both tables.
 func dropEqual(a, b *Table) {
 	for i := range a.Sets {
-		one := &a.Sets[i]
-		j := slices.IndexFunc(b.Sets, func(s Set) bool { return s.SameHead(*one) })
-		if j < 0 {
-			continue
+		j := slices.IndexFunc(b.Sets, func(s Set) bool { return s.SameHead(a.Sets[i]) })
+		if j >= 0 {
+			DropEqual(&a.Sets[i], &b.Sets[j])
 		}
-		other := &b.Sets[j]
-		// Both are sorted.
-		in := func(all []Element) func(Element) bool {
-			return func(e Element) bool {
-				at, found := slices.BinarySearchFunc(all, e, CompareElements)
-				return found && all[at].SameValue(e)
-			}
-		}
-		was := slices.Clone(one.Elements)
-		one.Elements = slices.DeleteFunc(one.Elements, in(other.Elements))
-		other.Elements = slices.DeleteFunc(other.Elements, in(was))
 	}
+}
+
+// DropEqual removes the elements that both sets have with the same value, and keeps no memory for them. Both are sorted.
+func DropEqual(a, b *Set) {
+	var onlyA, onlyB []Element
+	i, j := 0, 0
+	for i < len(a.Elements) && j < len(b.Elements) {
+		e, f := a.Elements[i], b.Elements[j]
+		c := CompareElements(e, f)
+		if c <= 0 {
+			i++
+		}
+		if c >= 0 {
+			j++
+		}
+		equal := c == 0 && e.SameValue(f)
+		if c <= 0 && !equal {
+			onlyA = append(onlyA, e)
+		}
+		if c >= 0 && !equal {
+			onlyB = append(onlyB, f)
+		}
+	}
+	a.Elements = append(onlyA, a.Elements[i:]...)
+	b.Elements = append(onlyB, b.Elements[j:]...)
 }
 
 // differingChains leaves out the chains that are literally equal in both.
