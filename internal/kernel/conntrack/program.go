@@ -63,16 +63,10 @@ type offsets struct {
 	tupleSize               int
 }
 
-// readOffsets reads the offsets from the kernel's BTF. If connection tracking is a module that is not loaded, it is loaded.
-func readOffsets() (offsets, error) {
-	o, err := readOffsetsNow()
-	if err != nil && loadModule() == nil {
-		return readOffsetsNow()
-	}
-	return o, err
-}
-
-func readOffsetsNow() (o offsets, err error) {
+// readOffsets reads the offsets from the kernel's BTF. If connection tracking is a module, it is loaded first: what has been
+// read of a module that was unloaded since is remembered, so that reading alone would not tell.
+func readOffsets() (o offsets, err error) {
+	notLoaded := loadModule()
 	l, err := bpfcode.ReadLayout(module)
 	if err != nil {
 		return o, err
@@ -89,10 +83,13 @@ func readOffsetsNow() (o offsets, err error) {
 		dst:    l.Offset("nf_conntrack_tuple", "dst", "u3"), dstPort: l.Offset("nf_conntrack_tuple", "dst", "u"),
 		protocol: l.Offset("nf_conntrack_tuple", "dst", "protonum"), tupleSize: l.Size("nf_conntrack_tuple"),
 	}
-	if err = l.Err(); err == nil && o.reply+o.tupleSize > tuplesSize {
-		err = fmt.Errorf("the kernel's tuples are longer than %d bytes", tuplesSize)
+	if err := l.Err(); err != nil {
+		return o, errors.Join(err, notLoaded)
 	}
-	return o, err
+	if o.reply+o.tupleSize > tuplesSize {
+		return o, fmt.Errorf("the kernel's tuples are longer than %d bytes", tuplesSize)
+	}
+	return o, nil
 }
 
 // loadModule has the kernel load the module: it does with the first request about connections.

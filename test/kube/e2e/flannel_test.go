@@ -158,7 +158,7 @@ func (c Cluster) switchToWeft(t *testing.T, node string) {
 	c.must(t, "exec", node, "sh", "-c",
 		"kill $(cat /run/flanneld.pid); while kill -0 $(cat /run/flanneld.pid) 2>/dev/null; do sleep 0.1; done")
 	c.kubectl(t, "label", "node", node, "weft=here")
-	eventually(t, time.Minute, func() error {
+	eventually(t, 3*time.Minute, func() error {
 		out, err := c.try("exec", node, "sh", "-c",
 			"curl -sS -f -m 5 http://127.0.0.1:9119/readyz && ls /etc/cni/net.d/00-weft.conflist && ip route show proto 119")
 		if err == nil && !strings.Contains(out, "flannel.1") {
@@ -172,7 +172,7 @@ func (c Cluster) switchToWeft(t *testing.T, node string) {
 func (c Cluster) switchToFlannel(t *testing.T, node string) {
 	t.Helper()
 	c.kubectl(t, "label", "node", node, "weft-")
-	eventually(t, time.Minute, func() error {
+	eventually(t, 3*time.Minute, func() error {
 		out, err := c.try("kubectl", "-n", "kube-system", "get", "pods", "-o", "name", "--field-selector",
 			"spec.nodeName="+node)
 		if err == nil && strings.Contains(out, "pod/weft-") {
@@ -182,7 +182,7 @@ func (c Cluster) switchToFlannel(t *testing.T, node string) {
 	})
 	c.must(t, "exec", node, "rm", "/etc/cni/net.d/00-weft.conflist")
 	c.must(t, "start", "flanneld-"+node)
-	eventually(t, time.Minute, func() error {
+	eventually(t, 3*time.Minute, func() error {
 		out, err := c.try("exec", node, "sh", "-c", "ip route show dev flannel.1 | grep -v 'proto 119'")
 		if err == nil && !strings.Contains(out, "via") {
 			err = fmt.Errorf("%s has no route of flannel: %s", node, out)
