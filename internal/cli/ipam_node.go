@@ -13,7 +13,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/ipam/audit"
-	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/blockreport"
 	"github.com/weft-net/weft/internal/ipam/hostlocal"
 	"github.com/weft-net/weft/internal/ipam/inuse"
 	"github.com/weft-net/weft/internal/kernel"
@@ -120,7 +120,7 @@ func nodeState(ctx context.Context, url string) (audit.NodeState, error) {
 	}
 	l.Allocations = before
 	l.HostLocal = audit.InBoth(before.HostLocal, after.HostLocal)
-	l.Held = slices.DeleteFunc(before.Held, func(h blocks.HeldAddress) bool { return !slices.Contains(after.Held, h) })
+	l.Held = slices.DeleteFunc(before.Held, func(h blockreport.HeldAddress) bool { return !slices.Contains(after.Held, h) })
 	return l, nil
 }
 

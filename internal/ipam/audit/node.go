@@ -9,13 +9,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/blockreport"
 	"github.com/weft-net/weft/internal/model"
 )
 
 // Allocations lists what a node may allocate, and has allocated: from pools, and in host-local's directories.
 type Allocations struct {
-	blocks.Allocations
+	blockreport.Allocations
 	HostLocal []HostLocalDir `json:"filed,omitempty"`
 }
 
@@ -62,7 +62,7 @@ func (p *Report) Compare(l NodeState) {
 	held := map[netip.Addr]bool{}
 	for _, h := range l.Held {
 		held[h.Addr] = true
-		if h.ContainerID == blocks.OwnContainer {
+		if h.ContainerID == blockreport.OwnContainer {
 			continue // the node's tunnel address
 		}
 		if h.AttachmentKey != (model.AttachmentKey{}) && !ledger[h.AttachmentKey] {

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weft-net/weft/internal/cluster/store"
-	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/blockreport"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -142,9 +142,9 @@ func TestLeaksOfANode(t *testing.T) {
 	}
 	good := func() NodeState {
 		return NodeState{
-			Allocations: Allocations{Allocations: blocks.Allocations{
+			Allocations: Allocations{Allocations: blockreport.Allocations{
 				Node: "a", Blocks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/28")},
-				Held: []blocks.HeldAddress{
+				Held: []blockreport.HeldAddress{
 					{Pool: "p", Addr: a("10.0.0.1"), AttachmentKey: key("one")}, {Pool: "p", Addr: a("10.0.0.2"), Claim: "shop/db"},
 				},
 			}},
@@ -162,7 +162,7 @@ func TestLeaksOfANode(t *testing.T) {
 	}{
 		"nothing": {func(*NodeState) {}, nil},
 		"held, and not recorded": {func(l *NodeState) {
-			l.Held = append(l.Held, blocks.HeldAddress{Pool: "p", Addr: a("10.0.0.3"), AttachmentKey: key("lost")})
+			l.Held = append(l.Held, blockreport.HeldAddress{Pool: "p", Addr: a("10.0.0.3"), AttachmentKey: key("lost")})
 		}, []string{
 			`this node: address 10.0.0.3 of pool "p" is held for interface net1 of container lost, and the ledger has no such attachment: restart the agent, pods stay; `,
 		}},

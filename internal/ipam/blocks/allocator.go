@@ -8,6 +8,7 @@ import (
 	"net/netip"
 
 	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/blockreport"
 	"github.com/weft-net/weft/internal/ipam/poolconf"
 	"github.com/weft-net/weft/internal/model"
 )
@@ -164,7 +165,7 @@ func (a *Allocator) GC(_ context.Context, req ipam.Request, valid []model.Attach
 		keep[k] = true
 	}
 	stale := func(h holder) bool {
-		return h.key.Network == req.Network && !keep[h.key] && h.key.ContainerID != "" && h.key.ContainerID != OwnContainer
+		return h.key.Network == req.Network && !keep[h.key] && h.key.ContainerID != "" && h.key.ContainerID != blockreport.OwnContainer
 	}
 	for poolName, addrs := range a.e.state.heldBy(func(h holder, _ netip.Addr) bool { return stale(h) }, nil) {
 		for _, addr := range addrs {

@@ -14,9 +14,6 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// OwnContainer is used as the container ID of the node's own addresses, such as its tunnel address.
-const OwnContainer = "node"
-
 // Cluster is an engine as the allocator of the cluster's network: it selects among the network's pools.
 type Cluster struct{ Allocator }
 

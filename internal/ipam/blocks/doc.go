@@ -9,6 +9,7 @@
 //
 //	addressclaims  IPAMClaims, AddressClaims, and those of virtual machines, for the attachments of this node
 //	addrspan       ranges of addresses
+//	blockreport    what a node reports about its blocks and addresses
 //	claimindex     which addresses of a new block belong to claims
 //	duplicatenode  another host that runs as the same node
 //	poolcatalog    which pools of the cluster's network may serve an attachment

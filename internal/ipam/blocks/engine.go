@@ -13,6 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/failpoint"
 	"github.com/weft-net/weft/internal/ipam/addressclaims"
+	"github.com/weft-net/weft/internal/ipam/blockreport"
 	"github.com/weft-net/weft/internal/ipam/claimindex"
 	"github.com/weft-net/weft/internal/ipam/claims"
 	"github.com/weft-net/weft/internal/ipam/duplicatenode"
@@ -185,13 +186,13 @@ func build(config Config) *Engine {
 func (e *Engine) Run(ctx context.Context) error { return e.reconciler.run(ctx) }
 
 // Allocations returns what the engine may allocate from, and what it has allocated.
-func (e *Engine) Allocations() Allocations { return e.state.allocations() }
+func (e *Engine) Allocations() blockreport.Allocations { return e.state.allocations() }
 
 // Count counts blocks and addresses.
-func (e *Engine) Count() Counts { return e.state.count() }
+func (e *Engine) Count() blockreport.Counts { return e.state.count() }
 
 // CountByPool counts blocks and addresses of each pool.
-func (e *Engine) CountByPool() map[string]Counts { return e.state.countByPool() }
+func (e *Engine) CountByPool() map[string]blockreport.Counts { return e.state.countByPool() }
 
 // Holds reports whether this node has an address: it is in one of its blocks and not lent, or it is borrowed.
 func (e *Engine) Holds(a netip.Addr) bool { return e.state.holds(a) }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam/addrspan"
+	"github.com/weft-net/weft/internal/ipam/blockreport"
 	"github.com/weft-net/weft/internal/ipam/claims"
 	"github.com/weft-net/weft/internal/ipam/poolcatalog"
 	"github.com/weft-net/weft/internal/ipam/poolconf"
@@ -84,8 +85,8 @@ func (m *nodeState) holds(a netip.Addr) bool {
 }
 
 // count counts blocks and addresses.
-func (m *nodeState) count() Counts {
-	var all Counts
+func (m *nodeState) count() blockreport.Counts {
+	var all blockreport.Counts
 	for _, c := range m.countByPool() {
 		all.Blocks, all.Free, all.Held = all.Blocks+c.Blocks, all.Free+c.Free, all.Held+c.Held
 	}
@@ -93,13 +94,13 @@ func (m *nodeState) count() Counts {
 }
 
 // countByPool counts the blocks and addresses of each pool.
-func (m *nodeState) countByPool() map[string]Counts {
+func (m *nodeState) countByPool() map[string]blockreport.Counts {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	out := map[string]Counts{}
+	out := map[string]blockreport.Counts{}
 	now := m.clock.now()
 	for _, p := range m.pools {
-		c := Counts{Held: len(p.held)}
+		c := blockreport.Counts{Held: len(p.held)}
 		for _, b := range p.order {
 			if b.state != lost {
 				c.Blocks++
@@ -117,10 +118,10 @@ func (m *nodeState) countByPool() map[string]Counts {
 }
 
 // allocations returns what the engine may allocate from, and what it has allocated.
-func (m *nodeState) allocations() Allocations {
+func (m *nodeState) allocations() blockreport.Allocations {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	g := Allocations{Node: m.cfg.Node, Blocks: []netip.Prefix{}, Held: []HeldAddress{}}
+	g := blockreport.Allocations{Node: m.cfg.Node, Blocks: []netip.Prefix{}, Held: []blockreport.HeldAddress{}}
 	for _, p := range m.pools {
 		for _, b := range p.order {
 			if b.state == owned {
@@ -128,11 +129,13 @@ func (m *nodeState) allocations() Allocations {
 			}
 		}
 		for a, h := range p.held {
-			g.Held = append(g.Held, HeldAddress{p.name, a, h.key, h.claim})
+			g.Held = append(g.Held, blockreport.HeldAddress{
+				Pool: p.name, Addr: a, AttachmentKey: h.key, Claim: h.claim,
+			})
 		}
 	}
 	slices.SortFunc(g.Blocks, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
-	slices.SortFunc(g.Held, func(a, b HeldAddress) int { return a.Addr.Compare(b.Addr) })
+	slices.SortFunc(g.Held, func(a, b blockreport.HeldAddress) int { return a.Addr.Compare(b.Addr) })
 	return g
 }
 

@@ -35,9 +35,6 @@ func (e *Engine) status(ctx context.Context, s poolconf.Settings) error {
 	return nil
 }
 
-// Counts are an engine's numbers of blocks and addresses.
-type Counts struct{ Blocks, Free, Held int }
-
 // ServesCluster reports whether addresses of the cluster's network were requested on this node, or may be.
 func (e *Engine) ServesCluster() bool {
 	e.state.mu.Lock()

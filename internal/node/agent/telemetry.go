@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weft-net/weft/internal/endpoint/ledger"
+	"github.com/weft-net/weft/internal/ipam/blockreport"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/node/cniserver"
 	"github.com/weft-net/weft/internal/node/metrics"
@@ -110,7 +111,7 @@ func measureCNI(m *metrics.Metrics, s *cniserver.Server) {
 
 // measureBlocks registers metrics of the block engine.
 func measureBlocks(m *metrics.Metrics, e *blocks.Engine) {
-	of := func(value func(blocks.Counts) int) func() map[string]float64 {
+	of := func(value func(blockreport.Counts) int) func() map[string]float64 {
 		return func() map[string]float64 {
 			out := map[string]float64{}
 			for pool, c := range e.CountByPool() {
@@ -120,11 +121,11 @@ func measureBlocks(m *metrics.Metrics, e *blocks.Engine) {
 		}
 	}
 	m.Gauges("weft_ipam_blocks", "Blocks of the pool with affinity to this node.", "pool",
-		of(func(c blocks.Counts) int { return c.Blocks }))
+		of(func(c blockreport.Counts) int { return c.Blocks }))
 	m.Gauges("weft_ipam_addresses_free", "Addresses of the pool in this node's blocks that can be allocated at once.", "pool",
-		of(func(c blocks.Counts) int { return c.Free }))
+		of(func(c blockreport.Counts) int { return c.Free }))
 	m.Gauges("weft_ipam_addresses_allocated", "Addresses of the pool that are allocated to this node's attachments.", "pool",
-		of(func(c blocks.Counts) int { return c.Held }))
+		of(func(c blockreport.Counts) int { return c.Held }))
 }
 
 // measureFlows adds the metrics of the flows that the agent keeps.

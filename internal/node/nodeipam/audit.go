@@ -10,7 +10,7 @@ import (
 
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/ipam/audit"
-	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/blockreport"
 	"github.com/weft-net/weft/internal/ipam/inuse"
 )
 
@@ -77,7 +77,7 @@ func (n *Node) Compare() ([]audit.Finding, error) {
 	}
 	// A finding must hold before and after: allocations may change during the comparison.
 	after := n.cfg.Engine.Allocations()
-	l.Held = slices.DeleteFunc(before.Held, func(h blocks.HeldAddress) bool { return !slices.Contains(after.Held, h) })
+	l.Held = slices.DeleteFunc(before.Held, func(h blockreport.HeldAddress) bool { return !slices.Contains(after.Held, h) })
 	var p audit.Report
 	p.Compare(l)
 	return p.Findings, nil

@@ -8,13 +8,13 @@ import (
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/ipam/audit"
-	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/blockreport"
 	"github.com/weft-net/weft/internal/ipam/hostlocal"
 )
 
 // Allocations returns what this node has allocated and can allocate: from pools, and in host-local's directories.
 func (n *Node) Allocations() (any, error) {
-	g := audit.Allocations{Allocations: blocks.Allocations{Node: n.cfg.Name, Held: []blocks.HeldAddress{}}}
+	g := audit.Allocations{Allocations: blockreport.Allocations{Node: n.cfg.Name, Held: []blockreport.HeldAddress{}}}
 	if n.cfg.Engine != nil {
 		g.Allocations = n.cfg.Engine.Allocations()
 	}

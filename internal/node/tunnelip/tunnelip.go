@@ -22,6 +22,7 @@ import (
 	"github.com/weft-net/weft/internal/cluster/config"
 	"github.com/weft-net/weft/internal/cluster/facts"
 	"github.com/weft-net/weft/internal/ipam"
+	"github.com/weft-net/weft/internal/ipam/blockreport"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/ipam/poolconf"
 	"github.com/weft-net/weft/internal/model"
@@ -97,7 +98,7 @@ func (e *Addresses) request(family int, pools []string, held ...netip.Addr) ipam
 		conf = nil // cannot happen with strings; the engine would refuse it
 	}
 	return ipam.Request{
-		Conf: conf, Network: e.cfg.Network.Name, ContainerID: blocks.OwnContainer, IfName: "tunnel" + strconv.Itoa(family),
+		Conf: conf, Network: e.cfg.Network.Name, ContainerID: blockreport.OwnContainer, IfName: "tunnel" + strconv.Itoa(family),
 		Held: held, PodRequest: model.AddressRequest{Use: model.UseTunnel},
 	}
 }

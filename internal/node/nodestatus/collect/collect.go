@@ -17,7 +17,7 @@ import (
 
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/ipam/audit"
-	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/blockreport"
 	"github.com/weft-net/weft/internal/kernel/lookup"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/fastpath"
@@ -66,7 +66,7 @@ type Collector struct {
 	Mesh     func() (reconcile.Status, error)
 	Policies Policies
 	// Pools counts the node's blocks and addresses by pool.
-	Pools func() map[string]blocks.Counts
+	Pools func() map[string]blockreport.Counts
 	// Addresses compares allocations, ledger and kernel, as weft ipam check --agent does.
 	Addresses func() ([]audit.Finding, error)
 	// Doctor makes the checks of weft doctor that are not among these, until ctx ends.

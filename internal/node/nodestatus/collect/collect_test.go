@@ -14,7 +14,7 @@ import (
 
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/ipam/audit"
-	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/blockreport"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/migration"
 	"github.com/weft-net/weft/internal/node/nodestatus"
@@ -82,8 +82,8 @@ func TestHealthy(t *testing.T) {
 			{Stage: attach.Done}, // the last one is of no pod
 		}, nil
 	}
-	c.Pools = func() map[string]blocks.Counts {
-		return map[string]blocks.Counts{"q": {Blocks: 1, Free: 10, Held: 4}, "p": {Blocks: 2, Free: 5, Held: 1}}
+	c.Pools = func() map[string]blockreport.Counts {
+		return map[string]blockreport.Counts{"q": {Blocks: 1, Free: 10, Held: 4}, "p": {Blocks: 2, Free: 5, Held: 1}}
 	}
 	c.Moving = func() []migration.Attachment {
 		vm := model.VMRef{Namespace: "shop", Name: "vm"}

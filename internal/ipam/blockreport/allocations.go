@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package blocks
+// Package blockreport defines what a node reports about its blocks and addresses, for programs that run no engine.
+package blockreport
 
 import (
 	"net/netip"
@@ -8,7 +9,13 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Allocations lists what an engine may allocate from, and what it has allocated.
+// OwnContainer is used as the container ID of the node's own addresses, such as its tunnel address.
+const OwnContainer = "node"
+
+// Counts are a node's numbers of blocks, and of free and allocated addresses in them.
+type Counts struct{ Blocks, Free, Held int }
+
+// Allocations lists what a node may allocate from, and what it has allocated.
 type Allocations struct {
 	Node   string         `json:"node"`
 	Blocks []netip.Prefix `json:"blocks"` // of all pools, and borrowed addresses
