@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cni/wire"
-	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/blockjournal"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/cri"
 	"github.com/weft-net/weft/internal/node/reconcile"
@@ -146,7 +146,7 @@ func meshReconciled(ctx context.Context, n Node) []Finding {
 
 // duplicateNode reads which other hosts have claimed blocks with this node's name.
 func duplicateNode(_ context.Context, n Node) []Finding {
-	hosts, err := blocks.DuplicateNodes(n.Config.StateDir)
+	hosts, err := blockjournal.DuplicateNodes(n.Config.StateDir)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(hosts) == 0 && !n.AgentAnswers {
 		return n.unknown("not checked: this node has no address blocks")
 	}

@@ -9,6 +9,7 @@
 //
 //	addressclaims  IPAMClaims, AddressClaims, and those of virtual machines, for the attachments of this node
 //	addrspan       ranges of addresses
+//	blockjournal   the file from which an engine continues after a restart
 //	blockreport    what a node reports about its blocks and addresses
 //	claimindex     which addresses of a new block belong to claims
 //	duplicatenode  another host that runs as the same node
@@ -38,7 +39,7 @@
 // Each owns its state, and depends on those above it only. An Engine builds them.
 //
 //	nodeState       pools, blocks and allocations: an ADD is served from it. Its mutex is never locked during a request
-//	journalFile     what an engine restores after a restart
+//	journalFile     keeps the state in the journal
 //	clusterPools    loads the pools of the cluster's network, and expects the configurations that request them
 //	registry        the objects of pools and blocks in the datastore
 //	affinity        this node's blocks: claims, renews and releases them

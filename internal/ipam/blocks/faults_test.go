@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-net/weft/internal/ipam/blockjournal"
 	"github.com/weft-net/weft/internal/nettest"
 )
 
@@ -131,7 +132,7 @@ func TestAnyFaultAtAnyStep(t *testing.T) {
 				hits++
 				w.left = 1 << 30
 				if strings.Contains(fault, "journal lost") {
-					_ = os.Remove(w.a.engine.journal.journalPath())
+					_ = os.Remove(blockjournal.Path(w.a.config.Dir))
 				}
 				w.a.start()
 				w.aftermath()

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/ipam/blockjournal"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -69,7 +70,7 @@ func TestMovedRegion(t *testing.T) {
 		{"nobody starts", func(_, _ *node) {}},
 		{"who has them starts", func(n1, _ *node) { n1.start() }},
 		{"without its journal", func(n1, _ *node) {
-			_ = os.Remove(n1.engine.journal.journalPath())
+			_ = os.Remove(blockjournal.Path(n1.config.Dir))
 			n1.start()
 		}},
 		{"the other one starts", func(_, n2 *node) { n2.start() }},

@@ -13,7 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/endpoint/ledger"
 	"github.com/weft-net/weft/internal/inotify"
-	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/blockjournal"
 	"github.com/weft-net/weft/internal/ipam/dhcp/exchange"
 	"github.com/weft-net/weft/internal/ipam/dhcp/lease"
 	"github.com/weft-net/weft/internal/kernel"
@@ -101,7 +101,7 @@ func (b *base) open(cfg Config) (err error) {
 // network, duplicate or leak an address, or leave a changed setting of the node.
 func formats() stateformat.Formats {
 	return stateformat.Formats{
-		ledger.FileName: attach.RecordVersion, "blocks": blocks.JournalVersion, "dhcp": lease.RecordVersion,
+		ledger.FileName: attach.RecordVersion, "blocks": blockjournal.Version, "dhcp": lease.RecordVersion,
 		preimage.FileName: preimage.FileVersion, adopted.FileName: adopted.FileVersion,
 		tunnelip.FileName: tunnelip.FileVersion, migration.RelayFileName: migration.RelayFileVersion,
 	}
