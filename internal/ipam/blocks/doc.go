@@ -20,6 +20,9 @@
 //
 // Package audit compares the objects in the datastore with pods and nodes, without an engine.
 //
+// The parts below stay together, because each of them changes the same pools and blocks under one mutex: in a package of
+// its own, nodeState would have to export nearly all fields of these, and that mutex.
+//
 // # Vocabulary
 //
 //   - Pool: regions of addresses, each divided into blocks of one size. The division never changes: two nodes never see
