@@ -324,6 +324,9 @@ func (s *Speaker) session(e *apiutil.WatchEventMessage_PeerEvent) {
 // repeatLater announces all routes to a peer again after settle, if it still has the session that was established then.
 func (s *Speaker) repeatLater(addr netip.Addr, since time.Time) {
 	b := s.bgp
+	if b == nil { // the server was stopped before its last event was read
+		return
+	}
 	time.AfterFunc(settle, func() {
 		recorded := false // GoBGP repeats nothing to a session that it has not recorded
 		_ = b.ListPeer(context.Background(), &api.ListPeerRequest{Address: addr.String()}, func(p *api.Peer) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/osrg/gobgp/v4/api"
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
+	gobgp "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 	"github.com/osrg/gobgp/v4/pkg/server"
 
 	"github.com/weft-net/weft/internal/nettest"
@@ -74,4 +75,13 @@ func TestRepeats(t *testing.T) {
 			t.Fatalf("the peer has received %d updates: %+v", updates.Load(), s.Peers())
 		}
 	}
+}
+
+// An event of a server that has been stopped meanwhile plans nothing.
+func TestStoppedServer(t *testing.T) {
+	s := New(slog.New(slog.DiscardHandler), time.Now)
+	e := &apiutil.WatchEventMessage_PeerEvent{}
+	e.Peer.State.NeighborAddress, e.Peer.State.SessionState = netip.MustParseAddr("10.0.0.1"), gobgp.BGP_FSM_ESTABLISHED
+	s.session(e)
+	time.Sleep(settle + 100*time.Millisecond) // it panicked
 }

@@ -172,7 +172,7 @@ func staysCut(t *testing.T, denies string, interfaceOf func(w *world, p *pod, n 
 	w.eventually("the connection is cut", func() bool { return w.Stats().Cut > 0 })
 	w.eventually("what had arrived is read", func() bool { return !got(300 * time.Millisecond) })
 	if got(2 * time.Second) { // TCP retransmits after 200 ms, 400 ms …
-		t.Errorf("the other side has opened the connection anew:\n%s", ruleset())
+		t.Errorf("the other side has opened the connection again:\n%s", ruleset())
 	}
 	// Allowed again, it continues when its client sends, and not only when its replies are forgotten.
 	w.manifest("friends", head+"  ingress: [{}]\n")
@@ -291,7 +291,7 @@ func resumed(t *testing.T, denies string, interfaceOf func(w *world, p *pod, n i
 	w.eventually("both are cut again", func() bool { return w.Stats().Cut >= cut+2 })
 	w.eventually("what had arrived is read again", func() bool { return !got(short) })
 	if got(2 * time.Second) {
-		t.Errorf("the other side has opened the connection anew:\n%s", ruleset())
+		t.Errorf("the other side has opened the connection again:\n%s", ruleset())
 	}
 }
 
