@@ -450,10 +450,13 @@ func TestFastPathMigration(t *testing.T) {
 	b.replies(t, 7005)
 	p.heard(b)
 	lead(a)
+	a.pause(t)
 	b.speaks(t, b.addrs[0])
 	lead(b)
 	time.Sleep(time.Second) // packets from the source node are ignored at first
 	p.heard(a)
+	b.pause(t)
+	a.resume(t)
 	a.speaks(t, a.addrs[0])
 	lead(a)
 }

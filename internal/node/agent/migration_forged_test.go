@@ -101,6 +101,7 @@ func TestForgedTarget(t *testing.T) {
 			t.Errorf("it speaks as %s before the machine is there", addr)
 		}
 	}
+	a.pause(t)
 	p.instance("n1", `{"sourceNode": "n1", "targetNode": "n2", "targetPod": "forged"}`)
 	p.answers(forged, all...)
 	p.is(a, "left")
@@ -141,6 +142,7 @@ func TestForgedTargetWithoutKubeVirt(t *testing.T) {
 	}
 	allow("elsewhere", "n3", "forged")
 	allow("here", "n2", "target")
+	a.pause(t)
 	target.speaks(t, target.addrs[0])
 	p.answers(target, all...)
 	p.is(forged, "awaited")

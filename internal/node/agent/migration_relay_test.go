@@ -104,6 +104,7 @@ func TestMigrationBeforeOthersKnow(t *testing.T) {
 	b := p.vmPod(n2, "b", true)
 	p.heard(b)
 	peer, _ := p.pod(n1, "peer")
+	a.pause(t)
 	b.speaks(t, b.addrs[0])
 	p.answers(b, peer)
 	guard := func() string { return nettest.Run(t, n2.node, "nft", "list", "table", "inet", mesh.GuardTable) }
@@ -137,6 +138,7 @@ func TestRelaysOutliveAgent(t *testing.T) {
 			p.heard(b)
 			peer, _ := p.pod(n1, "peer")
 			n2.dieAt(step)
+			a.pause(t)
 			b.speaks(t, b.addrs[0])
 			if step < 0 {
 				p.answers(b, peer)

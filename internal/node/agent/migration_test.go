@@ -183,11 +183,14 @@ func TestMigration(t *testing.T) {
 		"add table inet tracks; add chain inet tracks passing { type filter hook forward priority 0; }; add rule inet tracks passing ct state new accept",
 	)
 	p.tracks(n2, peer1, a)
+	a.pause(t)
 	b.speaks(t, b.addrs[0])
 	p.answers(b, all...)
 	p.moves(0)
 	time.Sleep(time.Second) // packets from the source node are ignored at first
 	p.heard(a)
+	b.pause(t)
+	a.resume(t)
 	a.speaks(t, a.addrs[1])
 	p.answers(a, all...)
 	b.del(t)
