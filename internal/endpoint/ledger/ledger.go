@@ -50,6 +50,7 @@ type Records struct {
 	dir     string
 	bucket  string
 	version *atomic.Uint64
+	kept    *kept // nil in the bucket of virtual machines
 }
 
 // VMs returns the records of virtual machines, which are separate from those of attachments.
@@ -99,6 +100,7 @@ func open(dir string) (*Ledger, error) {
 	}
 	return &Ledger{Records: Records{
 		db: db, out: newWriter(db), dir: dir, bucket: attachmentBucket, version: new(atomic.Uint64),
+		kept: newKept(),
 	}}, nil
 }
 
@@ -119,14 +121,24 @@ func (l *Records) Put(records ...attach.Record) error {
 			return err
 		}
 	}
-	return l.wrap(l.write(func(bk *bbolt.Bucket) error { return l.putAll(bk, records, texts) }))
+	err := l.write(func(bk *bbolt.Bucket) error { return l.putAll(bk, records, texts) })
+	if err == nil {
+		l.keep(records, texts)
+	}
+	return l.wrap(err)
+}
+
+func (l *Records) keep(records []attach.Record, texts [][]byte) {
+	for i, r := range records {
+		l.kept.put(r, texts[i])
+	}
 }
 
 // SetStage writes records in another stage than theirs, all or none. They are not encoded again.
 func (l *Records) SetStage(stage attach.Stage, records ...attach.Record) error {
 	set := func() error {
-		return l.wrap(l.write(func(bk *bbolt.Bucket) error {
-			texts := make([][]byte, len(records))
+		texts := make([][]byte, len(records))
+		err := l.write(func(bk *bbolt.Bucket) error {
 			for i, r := range records {
 				var err error
 				if texts[i], err = attach.Restage(bk.Get(name(r.Key())), r, stage); err != nil {
@@ -134,7 +146,15 @@ func (l *Records) SetStage(stage attach.Stage, records ...attach.Record) error {
 				}
 			}
 			return l.putAll(bk, records, texts)
-		}))
+		})
+		if err == nil {
+			staged := slices.Clone(records)
+			for i := range staged {
+				staged[i].Stage = stage
+			}
+			l.keep(staged, texts)
+		}
+		return l.wrap(err)
 	}
 	if stage == attach.Releasing {
 		return l.withReserve(set)
@@ -164,7 +184,7 @@ func check(bk *bbolt.Bucket, where string, k []byte) error {
 	return nil
 }
 
-// Get reads one record.
+// Get reads one record. Callers share what it refers to, and do not change it.
 func (l *Records) Get(key model.AttachmentKey) (attach.Record, bool, error) {
 	var r attach.Record
 	found := false
@@ -173,10 +193,16 @@ func (l *Records) Get(key model.AttachmentKey) (attach.Record, bool, error) {
 		if b == nil {
 			return nil
 		}
+		if r, found = l.kept.get(key, b); found {
+			return nil
+		}
 		var err error
-		r, err = attach.Decode(l.where(key), b)
-		found = err == nil
-		return err
+		if r, err = attach.Decode(l.where(key), b); err != nil {
+			return err
+		}
+		found = true
+		l.kept.put(r, b)
+		return nil
 	})
 	return r, found, l.wrap(err)
 }
@@ -216,6 +242,7 @@ func (l *Records) list(wanted func(stored []byte) bool) ([]attach.Record, error)
 
 // Delete removes a record. A missing one is no error; one of a newer version is.
 func (l *Records) Delete(key model.AttachmentKey) error {
+	l.kept.drop(key)
 	return l.withReserve(func() error {
 		return l.update(key, func(bk *bbolt.Bucket, k []byte) error { return bk.Delete(k) })
 	})
