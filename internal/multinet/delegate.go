@@ -56,7 +56,8 @@ type podRequest struct {
 	missing   string // the resource of the network, if the pod has no device of it
 }
 
-// Delegates returns the networks that a configuration contains, without those that it names.
+// Delegates returns the networks that a configuration contains, without those that it names. On DEL they have no
+// prevResult; see PrevOfDel.
 func (r *Resolver) Delegates(call cni.Call, s Settings) ([]Attachment, error) {
 	outer, err := outerOf(call)
 	if err != nil {
@@ -86,15 +87,26 @@ func delegateSource(s Settings, i int, raw json.RawMessage) source {
 
 // outerOf returns the prevResult of the call.
 func outerOf(call cni.Call) (*model.Result, error) {
-	if call.Command == cni.GC || call.Command == cni.Status || !bytes.Contains(call.Conf, []byte(`"prevResult"`)) {
+	if call.Command == cni.Del || call.Command == cni.GC || call.Command == cni.Status || !hasPrev(call) {
 		return nil, nil
 	}
-	prev, err := cni.PrevResult(call.Conf)
-	if call.Command == cni.Del {
-		return prev, nil // continue without it
-	}
-	return prev, err
+	return cni.PrevResult(call.Conf)
 }
+
+// PrevOfDel returns the prevResult of a DEL, nil if it has none that can be read: the DEL continues without it. It is
+// needed only if the attachment has no record.
+func PrevOfDel(call cni.Call) *model.Result {
+	if !hasPrev(call) {
+		return nil
+	}
+	prev, err := cni.PrevResult(call.Conf)
+	if err != nil {
+		return nil
+	}
+	return prev
+}
+
+func hasPrev(call cni.Call) bool { return bytes.Contains(call.Conf, []byte(`"prevResult"`)) }
 
 // attachment prepares network i of a call for its plugins.
 func (r *Resolver) attachment(call cni.Call, s Settings, i int, src source) (Attachment, error) {

@@ -182,6 +182,26 @@ func TestBadPrevResult(t *testing.T) {
 	}
 }
 
+// TestPrevResultOfDel: the prevResult of a DEL reaches the plugins of an attachment without a record. One with a record
+// has its result there, and prevResult is not read.
+func TestPrevResultOfDel(t *testing.T) {
+	conf := strings.Replace(oneNetwork, "{", `{"prevResult":{"cniVersion":"1.0.0","ips":[{"address":"10.0.0.2/24"}]},`, 1)
+	for _, recorded := range []bool{false, true} {
+		var prev *model.Result
+		rec := &recorder{do: func(_ context.Context, _ string, job attach.Job) error { prev = job.Prev; return nil }}
+		if recorded {
+			rec.records = []attach.Record{{Request: model.Request{Network: "net", ContainerID: "c", IfName: "eth0"}}}
+		}
+		socket, ns := serve(t, rec), nettest.NS(t, "c")
+		if a := ask(t, socket, conf, ns, vars("DEL", "c")...); a.exit != 0 || len(rec.seen()) != 1 {
+			t.Fatalf("DEL: %+v", a)
+		}
+		if (prev == nil) != recorded || prev != nil && len(prev.IPs) != 1 {
+			t.Errorf("recorded %t: prevResult %+v", recorded, prev)
+		}
+	}
+}
+
 // TestFailedNetworkIsNamed: the error names its network. The Attacher rolls back those before it, once.
 func TestFailedNetworkIsNamed(t *testing.T) {
 	rec := &recorder{do: func(ctx context.Context, verb string, job attach.Job) error {

@@ -119,6 +119,9 @@ func (vs *verbs) ownOrMultus(
 	if err != nil {
 		return nil, false, err
 	}
+	if len(all) > 0 && !slices.Contains(keys, all[0].Request.Key()) {
+		all[0].Prev = multinet.PrevOfDel(call)
+	}
 	all, err = vs.without(all, call)
 	return all, false, err
 }
