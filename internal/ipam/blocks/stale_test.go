@@ -58,7 +58,10 @@ func TestStaleOnKubernetes(t *testing.T) {
 			}
 		})
 		_, path := cluster(t, nil)
-		n := join(t, path, name, func(c *Config) { c.Objects, c.Idle = objects, 300*time.Millisecond })
+		n := join(t, path, name, func(c *Config) {
+			c.Objects, c.Idle = objects, 300*time.Millisecond
+			c.WaitLimit = time.Minute // an ADD gives up after 3 s otherwise: a busy host may need more for 5,000 claims
+		})
 		stop := n.run()
 		conf := calicoConf(fmt.Sprintf(`"ipv4_pools":[%q]`, name))
 		first := time.Now()
@@ -87,7 +90,7 @@ func TestStaleOnKubernetes(t *testing.T) {
 		}
 		pages, blocks := seen["GET addressclaims"], seen["POST addressblocks"]
 		lists := pages / max(1, stale/500)
-		if lists == 0 || lists > blocks+failed || blocks > 2 { // one in use and a spare one, which may just be claimed
+		if lists == 0 || lists > blocks+failed || blocks > 2+failed { // one in use and a spare one, which may just be claimed
 			t.Errorf("%d stale: %d addresses, %d blocks claimed, and the claims were listed %d times: %v", stale, adds+1, blocks,
 				lists, seen)
 		}
