@@ -35,19 +35,25 @@ type Previous struct {
 	senders senderSets
 	// taken is what the nodes have; nil before the first change.
 	taken *taken
-	// simple reports that the plan can be advanced.
-	simple bool
+	// simple reports that the plan can be advanced, advanced that it was.
+	simple, advanced bool
 }
 
-// Plan is Plan, and keeps the result for Advance.
+// Plan is Plan, and keeps the result for Advance. If the last one had the same inputs, it returns that, which needs no
+// memory for a second plan next to the one in force; but a plan that was advanced is planned as a whole.
 func (v *Previous) Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error) {
+	same := v.isOf(c, cfg, answers)
+	if same && v.simple && !v.advanced {
+		v.cluster = c
+		return v.topology, nil
+	}
 	t, all, err := plan(c, cfg, answers)
 	if err != nil {
 		*v = Previous{}
 		return t, err
 	}
 	var known *taken
-	if v.isOf(c, cfg, answers) { // a whole pass without a change
+	if same { // a whole pass without a change
 		known = v.taken
 	}
 	*v = Previous{
@@ -129,7 +135,7 @@ func (v *Previous) Advance(c *model.Cluster, cfg Config, answers state.Answers) 
 			*v = Previous{} // its blocks may have changed already
 			return Topology{}, 0, false
 		}
-		v.topology, v.displaced = a.topology, a.displaced
+		v.topology, v.displaced, v.advanced = a.topology, a.displaced, true
 		if v.vxlan {
 			v.topology.VTEP = vteps{v.planner}.publishedVTEP(c.Nodes)
 		}

@@ -156,6 +156,32 @@ func TestBare(t *testing.T) {
 	}
 }
 
+// TestPlanOfSameInputs: a whole pass without a change has the plan in force, not a second one; an advanced plan is planned
+// as a whole.
+func TestPlanOfSameInputs(t *testing.T) {
+	for _, e := range eventCases() {
+		var v Previous
+		plan := func() Topology {
+			now := *e.after // a snapshot shares what has not changed
+			top, err := v.Plan(&now, e.cfg, e.answers)
+			if err != nil {
+				t.Fatal(e.name, err)
+			}
+			return top
+		}
+		first, second := plan(), plan()
+		if first.Peers[0] != second.Peers[0] || !reflect.DeepEqual(first, second) {
+			t.Errorf("%s: the plan of the same inputs is another one", e.name)
+		}
+		for i := range 2 {
+			e.advance(t, &v, i)
+		}
+		if plan().Peers[0] == first.Peers[0] {
+			t.Errorf("%s: an advanced plan is not planned as a whole", e.name)
+		}
+	}
+}
+
 // BenchmarkJoin measures the plan of a node that joins and leaves again, or gets and loses its block, among 10,000 others:
 // as a whole, and advanced.
 func BenchmarkJoin(b *testing.B) {
