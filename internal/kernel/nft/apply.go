@@ -98,7 +98,8 @@ func (c *Conn) reconcile(ws []*table, placed *bool) (stale bool, err error) {
 	deltas := make([]*delta, len(ws))
 	guard := uint32(0)
 	for i, w := range ws {
-		have, err := c.reader.readTable(w, nil)
+		deltas[i] = newDelta()
+		have, err := c.readCompared(w, deltas[i])
 		if err != nil {
 			return false, err
 		}
@@ -111,7 +112,7 @@ func (c *Conn) reconcile(ws []*table, placed *bool) (stale bool, err error) {
 		case w.contested():
 			w.full = w.fullOf()
 		}
-		deltas[i] = compareTables(w, have)
+		deltas[i].compareTables(w, have)
 		if deltas[i].rebuilds() {
 			c.known.clear() // rules of other owners were deleted with the sets that they use
 		}
@@ -129,6 +130,15 @@ func (c *Conn) reconcile(ws []*table, placed *bool) (stale bool, err error) {
 	}
 	*placed = true
 	return c.finish(b, ws, gen, guard)
+}
+
+// readCompared reads a table and compares the elements of each set before it reads the next one, unless the table is shared:
+// then they are needed later.
+func (c *Conn) readCompared(w *table, d *delta) (*table, error) {
+	if w.Shared {
+		return c.reader.readTable(w, nil)
+	}
+	return c.reader.readTable(w, func(have *lang.Set, want lang.Set) { d.compareRead(want, have) })
 }
 
 // finish commits the difference. Elements that are only added need no guard against concurrent changes: a hundred

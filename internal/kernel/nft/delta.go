@@ -16,6 +16,8 @@ type delta struct {
 	dropElems, makeElems map[string][]lang.Element
 	dropRules            map[string][]uint64 // handles by chain
 	makeRules            map[string][]placedRule
+	// compared are the sets whose elements are compared already.
+	compared map[string]bool
 }
 
 // placedRule is a rule to be inserted before the rule with the handle before, or at the end.
@@ -24,17 +26,24 @@ type placedRule struct {
 	before uint64
 }
 
+func newDelta() *delta {
+	return &delta{
+		dropElems: map[string][]lang.Element{}, makeElems: map[string][]lang.Element{},
+		dropRules: map[string][]uint64{}, makeRules: map[string][]placedRule{}, compared: map[string]bool{},
+	}
+}
+
 // compareTables computes the difference between have, nil when there is none, and want.
 func compareTables(want, have *table) *delta {
-	missing := have == nil
-	if missing {
-		have = newTable(want.Family, want.Name, false)
-	}
-	d := &delta{
-		makeTable: missing,
+	d := newDelta()
+	d.compareTables(want, have)
+	return d
+}
 
-		dropElems: map[string][]lang.Element{}, makeElems: map[string][]lang.Element{},
-		dropRules: map[string][]uint64{}, makeRules: map[string][]placedRule{},
+func (d *delta) compareTables(want, have *table) {
+	if have == nil {
+		d.makeTable = true
+		have = newTable(want.Family, want.Name, false)
 	}
 	d.compareSets(want, have)
 	d.compareChains(want, have)
@@ -52,7 +61,15 @@ func compareTables(want, have *table) *delta {
 		}
 		d.compareRules(w, h)
 	}
-	return d
+}
+
+// compareRead compares the elements of a set that was read, and releases them: those of a large cluster's sets need much
+// memory together.
+func (d *delta) compareRead(want lang.Set, have *lang.Set) {
+	if want.SameHead(*have) {
+		d.compareElements(want, *have, false)
+		d.compared[want.Name], have.Elements = true, nil
+	}
 }
 
 // rebuilds reports whether sets or chains have to be re-created.
@@ -86,7 +103,9 @@ func (d *delta) compareSets(want, have *table) {
 			d.makeElems[w.Name] = w.Elements
 			continue
 		}
-		d.compareElements(w, h, want.Shared)
+		if !d.compared[w.Name] {
+			d.compareElements(w, h, want.Shared)
+		}
 	}
 	if want.Shared {
 		return
