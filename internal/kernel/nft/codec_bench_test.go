@@ -71,7 +71,7 @@ func decoded(data []byte) (sets, elements, rules int) {
 				sets++
 			}
 		case unix.NFT_MSG_NEWSETELEM:
-			elements += len(decodeElements(body))
+			elements += len(appendElements(nil, body))
 		case unix.NFT_MSG_NEWRULE:
 			if r := decodeRule(family, body); len(r.Exprs) > 0 {
 				rules++

@@ -31,7 +31,7 @@ func (c *Conn) DynamicElements(ctx context.Context, family, tableName string, he
 		b := c.wire.question(unix.NFT_MSG_GETSETELEM, n, "list elements of "+s.Name)
 		b.String(unix.NFTA_SET_ELEM_LIST_TABLE, tableName)
 		b.String(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
-		err := c.wire.dump(b, func(_ byte, body []byte) { raw = append(raw, decodeElements(body)...) })
+		err := c.wire.dump(b, func(_ byte, body []byte) { raw = appendElements(raw, body) })
 		out = nil
 		for _, e := range joinRanges(s, raw) {
 			out = append(out, s.State(e))

@@ -233,7 +233,7 @@ func (r *reader) readElements(t *table, s *lang.Set, named []lang.Element) error
 	b := r.wire.question(unix.NFT_MSG_GETSETELEM, t.Family, "list elements of "+s.Name)
 	b.String(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name)
 	b.String(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
-	err := r.wire.dump(b, func(_ byte, body []byte) { raw = append(raw, decodeElements(body)...) })
+	err := r.wire.dump(b, func(_ byte, body []byte) { raw = appendElements(raw, body) })
 	s.Elements = joinRanges(*s, raw)
 	return err
 }
@@ -257,7 +257,7 @@ func (r *reader) findElements(t *table, s *lang.Set, named []lang.Element) error
 			return a.Seq == b.Last()
 		}
 		if _, body, ok := a.Netfilter(); ok && a.Kind&0xff == unix.NFT_MSG_NEWSETELEM {
-			raw = append(raw, decodeElements(body)...)
+			raw = appendElements(raw, body)
 		}
 		return false
 	})

@@ -113,9 +113,8 @@ type rawElem struct {
 	end bool // the end of a range rather than its beginning
 }
 
-// decodeElements decodes a NFT_MSG_NEWSETELEM.
-func decodeElements(body []byte) []rawElem {
-	var out []rawElem
+// appendElements decodes a NFT_MSG_NEWSETELEM.
+func appendElements(out []rawElem, body []byte) []rawElem {
 	for _, item := range netlink.Attrs(netlink.Find(body, unix.NFTA_SET_ELEM_LIST_ELEMENTS)) {
 		var e rawElem
 		for typ, v := range netlink.Attrs(item) {
