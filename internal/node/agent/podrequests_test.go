@@ -51,6 +51,29 @@ func TestRequestsPerPod(t *testing.T) {
 	for i := range pods {
 		k.known(1, name(i))
 	}
+	asked := func() map[string]int {
+		count := map[string]int{}
+		for _, r := range k.Seen() {
+			if !r.Query.Has("watch") {
+				count[r.Method+" "+resourceOf(r.Path)]++
+			}
+		}
+		return count
+	}
+	quiet := func() map[string]int {
+		t.Helper()
+		last, since := asked(), time.Now()
+		k.until("no more requests", func() bool {
+			if now := asked(); !maps.Equal(now, last) {
+				last, since = now, time.Now()
+			}
+			return time.Since(since) > 3*time.Second
+		})
+		return last
+	}
+	// The start of an agent lists what its watches keep current from then on. It ends with the first claimed block.
+	k.until("the first block", func() bool { return asked()["POST addressblocks"] > 0 })
+	quiet()
 	k.Reset()
 	for i := range pods {
 		p := k.sandbox(name(i), uids[i], 1)
@@ -62,22 +85,7 @@ func TestRequestsPerPod(t *testing.T) {
 	for i := range pods {
 		k.until("the status of "+name(i), func() bool { return k.status(name(i)) != "" })
 	}
-	asked := func() map[string]int {
-		count := map[string]int{}
-		for _, r := range k.Seen() {
-			if !r.Query.Has("watch") {
-				count[r.Method+" "+resourceOf(r.Path)]++
-			}
-		}
-		return count
-	}
-	last, since := asked(), time.Now()
-	k.until("no more requests", func() bool {
-		if now := asked(); !maps.Equal(now, last) {
-			last, since = now, time.Now()
-		}
-		return time.Since(since) > 3*time.Second
-	})
+	last := quiet()
 	sum := 0
 	for _, kind := range slices.Sorted(maps.Keys(last)) {
 		t.Logf("%.2f %s per pod", float64(last[kind])/pods, kind)
