@@ -73,6 +73,18 @@ func allReach(t testing.TB, dir string, pairs int) {
 	}
 }
 
+// settled returns the report in which all pairs are as expected: soon after pods have started, an agent may not have their
+// addresses or routes yet, and a SYN may be lost.
+func settled(t testing.TB, dir string) connectivity.Report {
+	t.Helper()
+	a := weft(t, "lab", "reach", "--dir", dir, "-o", "json", "--wait", "1m")
+	r := decode[connectivity.Report](t, a.stdout)
+	if a.code != 0 {
+		t.Errorf("reach: exit %d, %d of %d reach, failed: %+v", a.code, r.Reached, r.Pairs, r.Failed)
+	}
+	return r
+}
+
 func TestThreeNodesWithTheExamples(t *testing.T) {
 	dir := labDir(t)
 	before := takeSnapshot(t, dir)
@@ -128,7 +140,7 @@ func checkStatus(t *testing.T, st lab.Status) {
 }
 
 func checkKeys(t *testing.T, dir string) {
-	doc := decode[map[string]any](t, must(t, "lab", "reach", "--dir", dir, "-o", "json").stdout)
+	doc := decode[map[string]any](t, must(t, "lab", "reach", "--dir", dir, "-o", "json", "--timeout", "20s").stdout)
 	if d := cmp.Diff([]string{"failed", "pairs", "reached"}, slices.Sorted(maps.Keys(doc))); d != "" {
 		t.Errorf("keys of reach: %s", d)
 	}
@@ -155,7 +167,15 @@ func checkReachDetectsFailure(t *testing.T, dir string, st lab.Status) {
 		"add table inet teeth; add chain inet teeth f { type filter hook forward priority 0; }; add rule inet teeth f ip daddr "+
 			web.IPs[0].String()+" icmp type echo-request drop")
 	r, code := reachOf(t, dir)
+	waits := command(t, "lab", "reach", "--dir", dir, "--wait", "1m")
+	if err := waits.Start(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(3 * time.Second) // the first test has found the failure, on a host that is not busy
 	exec("nft", "delete", "table", "inet", "teeth")
+	if err := waits.Wait(); err != nil {
+		t.Errorf("reach with --wait does not see that the failure is over: %v", err)
+	}
 	if code != 1 || len(r.Failed) == 0 || r.Reached+len(r.Failed) != r.Pairs {
 		t.Fatalf("exit %d, %+v", code, r)
 	}
@@ -322,7 +342,7 @@ func TestNothingOutsideStateDir(t *testing.T) {
 		t.Cleanup(func() { nettest.Run(t, nil, "umount", "-l", at) })
 	}
 	must(t, "lab", "up", "--from", examples, "--dir", dir)
-	must(t, "lab", "reach", "--dir", dir)
+	settled(t, dir)
 	for _, at := range usual {
 		// mount(8) creates /run/mount.
 		if left := nettest.Run(t, nil, "find", at, "-mindepth", "1", "-not", "-path", "/run/mount*"); left != "" {

@@ -311,7 +311,7 @@ func join[T fmt.Stringer](in []T) string {
 }
 
 func newLabReachCmd(env ui.Env, f *labFlags) *cobra.Command {
-	var timeout time.Duration
+	var timeout, wait time.Duration
 	var output *printer.Format
 	cmd := &cobra.Command{
 		Use:   "reach",
@@ -319,19 +319,24 @@ func newLabReachCmd(env ui.Env, f *labFlags) *cobra.Command {
 		Long: "Sends ICMP, TCP and UDP over IPv4 and IPv6 from every pod and node to every other, and exits with 1 if a pair is not\n" +
 			"reachable that should be, or is reachable although network policies deny it. The nodes' agents evaluate the\n" +
 			"policies, as for `weft policy why`. It listens and sends in the pods' namespaces itself, so that the pods need no\n" +
-			"program for it.",
+			"program for it. Soon after a change, for example a new pod or policy, not every agent has it yet: --wait repeats\n" +
+			"the test until each pair is as expected.",
 		Example: "  weft lab reach\n" +
+			"  weft lab reach --wait 30s\n" +
 			"  weft lab reach --timeout 5s -o json",
 		Args: ui.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if timeout <= 0 {
 				return ui.Misusef("for example --timeout 2s", "--timeout %s is not a positive duration", timeout)
 			}
+			if wait < 0 {
+				return ui.Misusef("for example --wait 30s", "--wait %s is a negative duration", wait)
+			}
 			d, err := lab.At(f.dir)
 			if err != nil {
 				return err
 			}
-			r, err := d.TestConnectivity(cmd.Context(), timeout)
+			r, err := testConnectivity(cmd.Context(), d, timeout, wait)
 			if err != nil {
 				return err
 			}
@@ -347,6 +352,23 @@ func newLabReachCmd(env ui.Env, f *labFlags) *cobra.Command {
 		},
 	}
 	cmd.Flags().DurationVar(&timeout, "timeout", 2*time.Second, "`DURATION` after which a pair is not reachable")
+	cmd.Flags().DurationVar(&wait, "wait", 0, "`DURATION` for which the test is repeated until each pair is as expected")
 	output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
 	return cmd
+}
+
+// testConnectivity tests connectivity until each pair is as expected, and until wait has passed at most. It returns the
+// last report.
+func testConnectivity(ctx context.Context, d lab.Dir, timeout, wait time.Duration) (connectivity.Report, error) {
+	for end := time.Now().Add(wait); ; {
+		r, err := d.TestConnectivity(ctx, timeout)
+		if err != nil || r.OK() || !time.Now().Before(end) {
+			return r, err
+		}
+		select {
+		case <-ctx.Done():
+			return r, ctx.Err()
+		case <-time.After(min(time.Second, time.Until(end))):
+		}
+	}
 }
