@@ -280,9 +280,13 @@ func (s *split) migrates(addr netip.Addr, vm *model.VMRef) {
 		}
 		return s.last.Allocators()[2].(ipam.Transferrer).Transfer(s.t.Context(), ask)
 	}
-	if err := took("web"); err == nil || !strings.Contains(err.Error(), "has not granted it to pod default/web") {
-		s.t.Errorf("by the pod of another machine: %v", err)
-	}
+	s.until("the pod of another machine is refused", func() bool {
+		err := took("web")
+		if err == nil {
+			s.t.Fatal("the pod of another machine has the address")
+		}
+		return strings.Contains(err.Error(), "has not granted it to pod default/web")
+	})
 	var err error
 	s.until("the machine has its address on node n3", func() bool {
 		err = took("target")

@@ -90,6 +90,23 @@ func newSplit(t *testing.T) *split {
 	for i := 1; i <= 3; i++ {
 		s.Do(http.MethodPost, "/api/v1/nodes", fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":"n%d"}}`, i))
 	}
+	agent, controller := s.as("weft", "n2"), s.as("weft-controller", "n1")
+	s.until("the policies are in force", func() bool {
+		o, err := store.AddressBlockObject(store.Object{}, model.AddressBlock{
+			Pool: "p", CIDR: netip.MustParsePrefix("10.1.0.0/26"), Node: "n1", Claim: "1",
+		})
+		if err == nil {
+			_, err = agent.Create(t.Context(), store.AddressBlocks(), o)
+		}
+		if err == nil {
+			s.Do(http.MethodDelete, allBlocks+"/"+o.Key.Name, nil)
+		}
+		return err != nil && strings.Contains(err.Error(), "for its own node only")
+	})
+	s.until("the controller has its rights", func() bool {
+		_, err := controller.List(t.Context(), store.AddressPools())
+		return err == nil
+	})
 	return s
 }
 
@@ -222,19 +239,6 @@ const (
 func TestApart(t *testing.T) {
 	nettest.EndToEnd(t)
 	s := newSplit(t)
-	agent := s.as("weft", "n2")
-	s.until("the policies are in force", func() bool {
-		o, err := store.AddressBlockObject(store.Object{}, model.AddressBlock{
-			Pool: "p", CIDR: netip.MustParsePrefix("10.1.0.0/26"), Node: "n1", Claim: "1",
-		})
-		if err == nil {
-			_, err = agent.Create(t.Context(), store.AddressBlocks(), o)
-		}
-		if err == nil {
-			s.Do(http.MethodDelete, allBlocks+"/"+o.Key.Name, nil)
-		}
-		return err != nil && strings.Contains(err.Error(), "for its own node only")
-	})
 	add1, _ := s.engine("n1")
 	add2, stop2 := s.engine("n2")
 	add3, stop3 := s.engine("n3")

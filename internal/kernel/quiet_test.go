@@ -76,10 +76,19 @@ func TestSecondApplyIsUnheard(t *testing.T) {
 		if first == 0 && name != "nothing" && name != "lo" {
 			t.Errorf("%s: the first Apply was not heard, so this test proves nothing", name)
 		}
-		if err := s.Apply(t.Context(), f); err != nil {
-			t.Fatalf("%s: again: %v", name, err)
+		// The kernel sends notifications itself, too, for example when an address is no longer tentative: those are not
+		// heard each time.
+		var again []uint16
+		for range 5 {
+			if err := s.Apply(t.Context(), f); err != nil {
+				t.Fatalf("%s: again: %v", name, err)
+			}
+			again = append(host.received(t, 50*time.Millisecond), pod.received(t, 50*time.Millisecond)...)
+			if len(again) == 0 {
+				break
+			}
 		}
-		if again := append(host.received(t, 50*time.Millisecond), pod.received(t, 50*time.Millisecond)...); len(again) > 0 {
+		if len(again) > 0 {
 			t.Errorf("%s: the second Apply was heard: messages of types %v", name, again)
 		}
 		if err := s.Remove(t.Context(), f); err != nil {

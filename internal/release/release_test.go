@@ -130,7 +130,7 @@ func TestRelease(t *testing.T) {
 		t.Errorf("status: %+v, %v", s, err)
 	}
 	// No controller of Kubernetes runs here: the wait ends with what it waits for.
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	messages := 0
 	err = c.Wait(ctx, func(release.Rollout) { messages++ })
@@ -357,7 +357,12 @@ func (w *world) agent(t *testing.T, node string) <-chan struct{} {
 			metav1.PatchOptions{FieldManager: "weft"}, "status")
 		return err
 	}
-	if err := write(); err != nil {
+	err := write()
+	for end := time.Now().Add(time.Minute); err != nil && time.Now().Before(end); { // the API server hears of its rights later
+		time.Sleep(50 * time.Millisecond)
+		err = write()
+	}
+	if err != nil {
 		t.Fatalf("an agent: %v", err)
 	}
 	go func() {
@@ -465,7 +470,7 @@ func TestDeadNode(t *testing.T) {
 		}
 	}
 	rolled(2, 0)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	err := c.Wait(ctx, func(release.Rollout) {})
 	for _, want := range []string{

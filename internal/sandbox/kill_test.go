@@ -135,7 +135,7 @@ func TestKilledAtRandomMoments(t *testing.T) {
 	live := 0
 	aim := 80 * time.Millisecond // the maximum wait, adapted to the speed of the host
 	name := ""
-	for i := range n {
+	for i := 0; i < n || live < n/4 && i < 5*n; i++ {
 		c := w.start(-1)
 		if i%2 == 0 { // what is applied now is stopped next
 			name = fmt.Sprintf("p%d", r.IntN(3))
@@ -153,20 +153,20 @@ func TestKilledAtRandomMoments(t *testing.T) {
 		cancel()
 		switch w.lastStep() {
 		case "": // too early
-			aim = min(aim*17/16, 400*time.Millisecond)
+			aim = min(aim*5/4, 2*time.Second)
 		case "container: started", "stop: checkpoint removed": // too late
 			aim = max(aim*15/16, 5*time.Millisecond)
 		default:
 			live++
 		}
 		_ = os.Remove(w.path("last-step"))
-		if i%20 == 19 || i == n-1 {
+		if i%20 == 19 || i >= n-1 {
 			w.empty(fmt.Sprintf("after %d kills", i+1))
 		}
 	}
-	t.Logf("%d kills, %d of them hit a live call", n, live)
+	t.Logf("%d of at least %d kills hit a live call", live, n)
 	if live < n/4 {
-		t.Errorf("only %d of %d kills hit a live call", live, n)
+		t.Errorf("only %d kills hit a live call, want %d", live, n/4)
 	}
 }
 

@@ -243,6 +243,7 @@ func TestAnnounceCutOff(t *testing.T) {
 			a.answersOnly(addr, other)
 		}
 		ready(old, "True")
+		a.leadsTo(addr, "") // the other node has heard of it, and the old one cannot know yet
 		proxies[old].Refuse(nil)
 		a.leadsTo(addr, old)
 		for range 10 {

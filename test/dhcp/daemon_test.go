@@ -27,7 +27,7 @@ func TestFlags(t *testing.T) {
 	t.Cleanup(func() { nettest.Run(t, nil, "umount", "-l", root+"/tmp") })
 	d := n.start(weft, "serves leases", "dhcp", "daemon", "-hostprefix", root, "-socketpath", n.path("dhcp.sock"),
 		"-pidfile", n.path("pid"),
-		"-statedir", n.path("state"), "-broadcast", "-timeout=2s", "--resendmax", "1s", "-resendtimeout", "3s")
+		"-statedir", n.path("state"), "-broadcast", "-timeout=10s", "--resendmax", "1s", "-resendtimeout", "30s")
 	if b, err := os.ReadFile(n.path("pid")); err != nil || string(b) != strconv.Itoa(d.cmd.Process.Pid) {
 		t.Errorf("pid file: %q, %v", b, err)
 	}

@@ -154,10 +154,11 @@ func (n *node) path(elem string) string { return filepath.Join(n.dir, elem) }
 func (n *node) socket() string { return n.path("dhcp.sock") }
 
 // daemon starts a daemon: weft's, weft's by the name of the plugin, or the reference's.
-func (n *node) daemon(impl string) *process {
+func (n *node) daemon(impl string, flags ...string) *process {
 	n.t.Helper()
 	_ = os.Remove(n.socket()) // the reference daemon does not replace a stale socket
 	args := []string{"daemon", "-socketpath", n.socket(), "-timeout", "3s", "-resendmax", "1s", "-resendtimeout", "6s"}
+	args = append(args, flags...)
 	switch impl {
 	case "weft":
 		return n.start(filepath.Join(nettest.Programs(n.t), "weft"), "serves leases",

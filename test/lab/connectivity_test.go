@@ -109,7 +109,7 @@ func TestConnectivityTest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inNode(t, dir, "node2", "nft", "add table inet fw; "+c.inject)
 			defer inNode(t, dir, "node2", "nft", "delete table inet fw")
-			r := connectivityTest(t, dir, "--only", c.only, "--wait", "1s")
+			r := connectivityTest(t, dir, "--only", c.only, "--wait", "10s")
 			if failed := failedTests(r); !slices.Equal(failed, c.failed) {
 				t.Errorf("failed are %q: %+v", failed, r)
 			}

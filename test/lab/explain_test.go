@@ -307,7 +307,7 @@ func TestExplainAgrees(t *testing.T) {
 		t.Run(strings.Join(design, " "), func(t *testing.T) {
 			dir := labDir(t)
 			must(t, append([]string{"lab", "up", "--nodes", "2", "--from", examples, "--dir", dir}, design...)...)
-			must(t, "lab", "reach", "--dir", dir)
+			settled(t, dir)
 			var pods []string
 			for _, p := range status(t, dir).Pods {
 				if !p.HostNetwork {

@@ -145,7 +145,7 @@ func TestKilledCut(t *testing.T) {
 		}
 		hit += killed(t, aim, "lab", "heal", "--dir", dir, "--all")
 		must(t, "lab", "heal", "--dir", dir, "--all")
-		if len(status(t, dir).Cuts) != 0 || !pings(t, dir, "node1", "172.18.0.2") {
+		if len(status(t, dir).Cuts) != 0 || !sometime(20*time.Second, func() bool { return pings(t, dir, "node1", "172.18.0.2") }) {
 			t.Fatalf("round %d: the link is not healed", i)
 		}
 	}

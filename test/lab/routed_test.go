@@ -53,9 +53,7 @@ func TestRouted(t *testing.T) {
 		t.Run(addresses, func(t *testing.T) {
 			lab := labDir(t)
 			must(t, "lab", "up", "--nodes", "3", "--from", examples, "--addresses", addresses, "--dir", lab)
-			if a := weft(t, "lab", "reach", "--dir", lab); a.code != 0 {
-				t.Errorf("reach: %s%s", a.stdout, a.stderr)
-			}
+			settled(t, lab)
 			for _, node := range []string{"node1", "node2", "node3"} {
 				if out := inNode(t, lab, node, "ip", "-o", "link", "show", "type", "bridge"); out != "" {
 					t.Errorf("a bridge on %s: %s", node, out)
@@ -146,9 +144,7 @@ func TestTwoPools(t *testing.T) {
 	}
 	must(t, "lab", "up", "--nodes", "3", "--from", from, "--addresses", "pools", "--cluster-cidr", "10.42.0.0/24",
 		"--dir", lab)
-	if a := weft(t, "lab", "reach", "--dir", lab); a.code != 0 {
-		t.Errorf("reach: %s%s", a.stdout, a.stderr)
-	}
+	settled(t, lab)
 	c := clusterOf(t, lab)
 	for pod, ips := range c.ips {
 		pool := strings.TrimRight(pod, "123")

@@ -8,10 +8,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/cluster/store/dir"
 	"github.com/weft-net/weft/internal/lab"
+	"github.com/weft-net/weft/internal/lab/connectivity"
 )
 
 const smallPool = `apiVersion: weft.dev/v1alpha1
@@ -107,13 +109,12 @@ func connected(t *testing.T, labDir string, pods int, failed []lab.PodStatus) {
 	if n != pods {
 		t.Errorf("%d pods have addresses, want %d", n, pods)
 	}
-	r, _ := reachOf(t, labDir)
-	if r.Reached == 0 {
-		t.Error("no pair reaches each other")
-	}
-	for _, f := range r.Failed {
-		if !without[f.From] && !without[f.To] {
-			t.Errorf("reach: %+v", f)
-		}
+	var r connectivity.Report
+	if !sometime(time.Minute, func() bool {
+		r, _ = reachOf(t, labDir)
+		r.Failed = slices.DeleteFunc(r.Failed, func(f connectivity.Failure) bool { return without[f.From] || without[f.To] })
+		return r.Reached > 0 && len(r.Failed) == 0
+	}) {
+		t.Errorf("reach: %d pairs reach each other, failed: %+v", r.Reached, r.Failed)
 	}
 }

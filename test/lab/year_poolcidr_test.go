@@ -49,7 +49,7 @@ func TestPoolCIDR(t *testing.T) {
 	}
 	whole := func(when string) {
 		t.Helper()
-		if r, code := reachOf(t, labDir); code != 0 || r.Reached == 0 {
+		if r := settled(t, labDir); r.Reached == 0 {
 			t.Errorf("%s: reach: %+v", when, r)
 		}
 		outside.masqueraded(when)

@@ -66,9 +66,7 @@ func TestRestoredStore(t *testing.T) {
 	}) {
 		t.Errorf("the audit finds:\n%s", weft(t, "ipam", "check", "--store-dir", store).stdout)
 	}
-	if r, code := reachOf(t, dir); code != 0 {
-		t.Errorf("reach: %+v", r)
-	}
+	settled(t, dir)
 }
 
 // files returns the names of the files of a directory and those below it.

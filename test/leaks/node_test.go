@@ -72,9 +72,7 @@ func newNode(t *testing.T, withAgent bool) *node {
 	}
 	t.Cleanup(n.cleanUp)
 	n.other = n.pod()
-	if err := n.add(n.other); err != nil {
-		t.Fatalf("ADD: %v", err)
-	}
+	n.mustAdd(n.other)
 	return n
 }
 
@@ -214,6 +212,14 @@ func (n *node) attachAsRuntime(p *pod) (ip string, retries int, err error) {
 		if err := n.del(p); err != nil {
 			return ip, retries, err
 		}
+	}
+}
+
+// mustAdd attaches a pod as a runtime does, and fails the test if it cannot.
+func (n *node) mustAdd(p *pod) {
+	n.t.Helper()
+	if _, _, err := n.attachAsRuntime(p); err != nil {
+		n.t.Fatalf("ADD: %v", err)
 	}
 }
 

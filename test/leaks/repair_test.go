@@ -18,9 +18,7 @@ func TestRepair(t *testing.T) {
 	}
 	n := newNode(t, true)
 	for range 20 {
-		if err := n.add(n.pod()); err != nil {
-			t.Fatal(err)
-		}
+		n.mustAdd(n.pod())
 	}
 	before := n.takeSnapshot()
 	for name, commands := range map[string][]string{

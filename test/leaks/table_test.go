@@ -48,7 +48,7 @@ func scenarios() []scenario {
 // exists.
 func addAgain(n *node, p *pod, _ string) error {
 	done, _ := filepath.Glob("/run/weft/journal/bridge/done/*," + p.id + ",*")
-	err := n.add(p)
+	_, _, err := n.attachAsRuntime(p)
 	if len(done) > 0 && err != nil && strings.Contains(err.Error(), "attached to network") {
 		err = nil
 	}
@@ -100,9 +100,7 @@ func (n *node) runScenario(e scenario, killAgent bool, calls int) row {
 		p := n.pod()
 		call := n.add
 		if e.del {
-			if err := n.add(p); err != nil {
-				n.t.Fatalf("ADD: %v", err)
-			}
+			n.mustAdd(p)
 			call = n.del
 		}
 		who := n.callAndKill(func() error { return call(p) }, aim.Moment(), killAgent)
@@ -136,9 +134,7 @@ func (n *node) duration(del bool) time.Duration {
 	for range 3 {
 		p := n.pod()
 		start := time.Now()
-		if err := n.add(p); err != nil {
-			n.t.Fatalf("ADD: %v", err)
-		}
+		n.mustAdd(p)
 		took := time.Since(start)
 		start = time.Now()
 		if err := n.del(p); err != nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -45,10 +46,11 @@ func TestLine(t *testing.T) {
 		t.Fatal("a pseudoterminal is no terminal")
 	}
 	screen := bufio.NewReader(control)
+	seconds := regexp.MustCompile(`\([0-9]+s\)$`)
 	until := func(want string) string {
 		t.Helper()
 		var got strings.Builder
-		for !strings.HasSuffix(got.String(), want) {
+		for !strings.HasSuffix(seconds.ReplaceAllString(got.String(), "(0s)"), want) {
 			b, err := screen.ReadByte()
 			if err != nil {
 				t.Fatalf("%v: %q, want %q", err, got.String(), want)

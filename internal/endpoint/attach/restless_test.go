@@ -90,7 +90,7 @@ func TestRestlessNode(t *testing.T) {
 					}
 				}
 				do(kindDrift{drift: d})
-				n.wholeWithin(t, 15*time.Second, d.name+", next to a restless program", job)
+				n.wholeWithin(t, time.Minute, d.name+", next to a restless program", job)
 			}
 		})
 	}

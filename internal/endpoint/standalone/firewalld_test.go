@@ -43,12 +43,15 @@ func TestFirewallWithFirewalld(t *testing.T) {
 			g := &guarded{name: "pod", bridge: "fwbr1"}
 			g.ns = nettest.NS(t, "bare")
 			guard(t, h, func(string, string, string, *guarded) string { return g.prev }, g, 0, tc.options)
-			reaches := func() bool { _, err := nettest.Try(g.ns, "ping", "-c1", "-W1", "192.0.2.2"); return err == nil }
-			if reaches() {
+			reaches := func(want bool) bool {
+				_, err := nettest.Try(g.ns, "ping", "-c1", patience[want], "192.0.2.2")
+				return err == nil
+			}
+			if reaches(false) {
 				t.Fatal("firewalld lets a pod through that is in no zone")
 			}
 			weft("firewall", "ADD", g.conf, g)
-			if want := tc.zone == "trusted"; reaches() != want {
+			if want := tc.zone == "trusted"; reaches(want) != want {
 				t.Errorf("the world is reached: %t, want %t", !want, want)
 			}
 			list := func() string { return fw.Cmd("--zone="+tc.zone, "--list-sources") }
@@ -117,7 +120,7 @@ func TestFirewallWhereForwardDrops(t *testing.T) {
 		guard(t, h, func(name, verb, conf string, g *guarded) string {
 			return h.must(name, verb, conf, g.ns, "CNI_CONTAINERID="+g.name).stdout
 		}, g, 0, options)
-		if _, err := nettest.Try(g.ns, "ping", "-c1", "-W1", "192.0.2.2"); (err == nil) != want {
+		if _, err := nettest.Try(g.ns, "ping", "-c1", patience[want], "192.0.2.2"); (err == nil) != want {
 			t.Errorf("with %q the world is reached: %t, want %t", options, err == nil, want)
 		}
 		h.must("firewall", "DEL", g.conf, g.ns, "CNI_CONTAINERID="+g.name)

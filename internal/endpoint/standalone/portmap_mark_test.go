@@ -47,14 +47,14 @@ func TestPortmapKeepsClientsWithReference(t *testing.T) {
 			h.must("portmap", "ADD", ports, ns)
 			settled(t)
 			for to, want := range map[string]string{"192.0.2.1:8080": "192.0.2.2", "[2001:db8::1]:8080": "2001:db8::2"} {
-				if got := seen(world, "tcp", to); got != want {
+				if got := answered(world, "tcp", to, true); got != want {
 					t.Errorf("%s: seen as %q, want %q", to, got, want)
 				}
 			}
-			if got := seen(nil, "tcp", "127.0.0.1:8080"); got == "" {
+			if got := answered(nil, "tcp", "127.0.0.1:8080", true); got == "" {
 				t.Error("the node itself gets no answer")
 			}
-			if got := seen(ns, "tcp", "192.0.2.1:8080"); got == "" {
+			if got := answered(ns, "tcp", "192.0.2.1:8080", true); got == "" {
 				t.Error("the container gets no answer from itself")
 			}
 			h.must("portmap", "DEL", ports, ns)

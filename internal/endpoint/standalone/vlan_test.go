@@ -30,7 +30,7 @@ func TestVLANSharedWithTheReference(t *testing.T) {
 			results[1] = h.peerOf(bin, "bridge", "ADD", c, second, "second")
 		}
 		for i, ns := range []string{"10.6.0.3", "10.6.0.1"} {
-			if out, err := nettest.Try(first, "ping", "-c1", "-W2", ns); err != nil {
+			if out, err := nettest.Try(first, "ping", "-c1", patience[true], ns); err != nil {
 				t.Errorf("peer first %v: ping %d: %s", peerFirst, i, out)
 			}
 		}

@@ -54,7 +54,7 @@ const twoHosts = "two hosts run as this node"
 // TestTwoHostsOfOneName: they share no block, and say what is wrong.
 func TestTwoHostsOfOneName(t *testing.T) {
 	_, path := cluster(t, nil)
-	nodes, logs := twins(t, path, 4*time.Second, "m1", "m2")
+	nodes, logs := twins(t, path, 15*time.Second, "m1", "m2")
 	a, b := nodes[0], nodes[1]
 	conf := rangeConf1("10.0.0.0/22")
 	a.run()
@@ -74,7 +74,7 @@ func TestTwoHostsOfOneName(t *testing.T) {
 			return len(n.engine.duplicates.Report()) == 1
 		})
 	}
-	time.Sleep(6 * time.Second) // both live: however long, nothing is taken over
+	time.Sleep(20 * time.Second) // both live: however long, nothing is taken over
 	for i := range 40 {
 		a.mustAdd(conf, fmt.Sprint("more a", i))
 		b.mustAdd(conf, fmt.Sprint("more b", i))
@@ -100,7 +100,7 @@ func TestTwoHostsOfOneName(t *testing.T) {
 // TestReinstalledHost: a reinstalled host takes over the blocks of its predecessor, after a while.
 func TestReinstalledHost(t *testing.T) {
 	_, path := cluster(t, nil)
-	nodes, logs := twins(t, path, 4*time.Second, "old", "new")
+	nodes, logs := twins(t, path, 15*time.Second, "old", "new")
 	before, after := nodes[0], nodes[1]
 	conf := rangeConf1("10.0.0.0/29", `"exclude":["10.0.0.3","10.0.0.4","10.0.0.5","10.0.0.6"]`)
 	before.mustAdd(conf, "1")

@@ -67,7 +67,7 @@ func TestOnKubernetes(t *testing.T) {
 	}
 	a, b := nodes[0], nodes[1]
 	a.run()
-	b.run()
+	stopB := b.run()
 	conf := rangeConf1("10.0.0.0/25")
 	ids := func(prefix string, n int) (out []string) {
 		for i := range n {
@@ -79,7 +79,11 @@ func TestOnKubernetes(t *testing.T) {
 	for _, n := range nodes {
 		both.Go(func() {
 			for _, id := range ids(n.name, 40) {
-				if _, err := n.add(conf, id); err != nil {
+				_, err := n.add(conf, id)
+				for end := time.Now().Add(time.Minute); errors.Is(err, store.ErrNoAnswer) && time.Now().Before(end); {
+					_, err = n.add(conf, id)
+				}
+				if err != nil {
 					t.Errorf("node %s: %v", n.name, err)
 				}
 			}
@@ -124,6 +128,7 @@ func TestOnKubernetes(t *testing.T) {
 		p := b.engine.state.pools["whereabouts"]
 		return !p.exhausted() && p.hasFree(poolconf.Want{Spans: []addrspan.Span{addrspan.Usable(netip.MustParsePrefix("10.0.0.0/25"))}}, time.Now(), nil, 2)
 	})
+	stopB() // or it could release a block that is idle now
 	s.Stop()
 	proxies[1].Reset()
 	b.mustAdd(conf, "alone")

@@ -190,6 +190,7 @@ func TestStoreAway(t *testing.T) {
 	if err := os.Rename(away, w.dir); err != nil {
 		t.Fatal(err)
 	}
+	w.eventually("the policies are known", w.Known) // an ADD waits for them 3 s
 	a, b := w.pod("shop/a", "app: a"), w.pod("bank/b", "app: b")
 	w.serve(a, 80)
 	if reaches(b.ns, a, 80) {

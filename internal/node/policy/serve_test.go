@@ -45,6 +45,7 @@ func TestServe(t *testing.T) {
 		w.pod("shop/other", "app: other")
 	w.serve(web, 80)
 	w.manifest("friends", onlyFriends)
+	w.eventually("the policy is known", func() bool { return w.Stats().Policies == 1 })
 	w.eventually("the policy denies", func() bool { return !reaches(other.ns, web, 80) })
 	if err := ask("shop/friend", "shop/web"); err != nil || len(all) != 1 || !all[0].Allowed ||
 		all[0].Sides[1].Rule != 0 ||

@@ -25,7 +25,7 @@ func TestPodToPod(t *testing.T) {
 	for _, from := range pods {
 		for _, to := range pods {
 			for protocol, port := range map[string]int{"http": 8080, "udp": 8081} {
-				eventually(t, 5*time.Second, func() error {
+				eventually(t, time.Minute, func() error {
 					out, err := c.dial(from, protocol, to.Status.PodIP, port)
 					if err == nil && !strings.Contains(out, to.Metadata.Name) {
 						return fmt.Errorf("%s answers %s", to.Metadata.Name, out)
@@ -35,8 +35,12 @@ func TestPodToPod(t *testing.T) {
 			}
 		}
 	}
-	seen := c.kubectl(t, "-n", ns, "exec", pods[0].Metadata.Name, "--", "curl", "-sS", "-m", "5",
-		"http://"+pods[3].Status.PodIP+":8080/clientip")
+	var seen string
+	eventually(t, time.Minute, func() (err error) {
+		seen, err = c.try("kubectl", "-n", ns, "exec", pods[0].Metadata.Name, "--", "curl", "-sS", "-m", "5",
+			"http://"+pods[3].Status.PodIP+":8080/clientip")
+		return err
+	})
 	if host, _, _ := net.SplitHostPort(seen); host != pods[0].Status.PodIP {
 		t.Errorf("the pod on the other node sees %s, want the pod's own address %s", seen, pods[0].Status.PodIP)
 	}
@@ -57,7 +61,7 @@ func TestService(t *testing.T) {
 	c.get(t, &service, "service", "web", "-n", ns)
 	for _, p := range pods {
 		answered := map[string]bool{} // both pods, so also the client itself
-		eventually(t, 20*time.Second, func() error {
+		eventually(t, 2*time.Minute, func() error {
 			out, err := c.dial(p, "http", service.Spec.ClusterIP, 80)
 			if err == nil {
 				answered[out] = true
@@ -69,13 +73,19 @@ func TestService(t *testing.T) {
 		})
 	}
 	for _, node := range c.nodes(t) {
-		if _, err := c.fetch(node, "http://"+service.Spec.ClusterIP+"/hostname"); err != nil {
-			t.Errorf("the Service from %s: %v", node, err)
-		}
-		if _, err := c.fetch("control",
-			fmt.Sprintf("http://%s:%d/hostname", c.nodeIP(t, node), service.Spec.Ports[0].NodePort)); err != nil {
-			t.Errorf("the node port of %s from outside: %v", node, err)
-		}
+		eventually(t, time.Minute, func() error {
+			if _, err := c.fetch(node, "http://"+service.Spec.ClusterIP+"/hostname"); err != nil {
+				return fmt.Errorf("the Service from %s: %w", node, err)
+			}
+			return nil
+		})
+		eventually(t, time.Minute, func() error {
+			if _, err := c.fetch("control",
+				fmt.Sprintf("http://%s:%d/hostname", c.nodeIP(t, node), service.Spec.Ports[0].NodePort)); err != nil {
+				return fmt.Errorf("the node port of %s from outside: %w", node, err)
+			}
+			return nil
+		})
 	}
 }
 

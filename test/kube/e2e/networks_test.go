@@ -71,7 +71,7 @@ func TestThreeNetworks(t *testing.T) {
 	wide := map[string]string{}
 	for i, p := range pods {
 		var all []Status
-		eventually(t, 10*time.Second, func() error {
+		eventually(t, time.Minute, func() error {
 			pods = c.pods(t, ns)
 			if p = pods[i]; p.Metadata.Annotations["k8s.v1.cni.cncf.io/network-status"] == "" {
 				return fmt.Errorf("%s has no network-status", p.Metadata.Name)
@@ -102,7 +102,7 @@ func TestThreeNetworks(t *testing.T) {
 	if wide["one"] == wide["two"] {
 		t.Fatalf("both pods have %s on the network that spans the nodes", wide["one"])
 	}
-	eventually(t, 10*time.Second, func() error {
+	eventually(t, time.Minute, func() error {
 		out, err := c.try("kubectl", "-n", ns, "exec", "one", "--", "curl", "-sS", "-m", "3",
 			"http://"+wide["two"]+":8080/clientip")
 		if err == nil && !strings.HasPrefix(out, wide["one"]+":") {
@@ -114,10 +114,14 @@ func TestThreeNetworks(t *testing.T) {
 		"dev eth0") {
 		t.Errorf("the default route is %q, want it on eth0", out)
 	}
-	if events := c.kubectl(t, "-n", ns, "get", "events", "--field-selector",
-		"reason=AddedInterface,involvedObject.name=one"); strings.Count(events, "AddedInterface") < 3 {
-		t.Errorf("events of one:\n%s\nwant AddedInterface for each network", events)
-	}
+	eventually(t, time.Minute, func() error {
+		events, err := c.try("kubectl", "-n", ns, "get", "events", "--field-selector",
+			"reason=AddedInterface,involvedObject.name=one")
+		if err == nil && strings.Count(events, "AddedInterface") < 3 {
+			err = fmt.Errorf("events of one:\n%s\nwant AddedInterface for each network", events)
+		}
+		return err
+	})
 }
 
 // TestHotAttach: the annotation of a running pod changes, and so do its interfaces; the pod is not restarted.

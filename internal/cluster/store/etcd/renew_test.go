@@ -47,7 +47,7 @@ func (w *world) left(key string) (int64, clientv3.LeaseID) {
 
 // renewal: a lease with a short TTL is renewed past its expiry, and has the published values.
 func renewal(w *world) {
-	const ttl = 3 * time.Second
+	const ttl = 10 * time.Second
 	r := w.open(func(c *etcd.Config) { c.TTL = ttl })
 	h := w.acquire(r, "192.168.0.1")
 	k := r.Renewer(h, ttl/2)
@@ -102,13 +102,13 @@ func jump(w *world) {
 	stop := w.keep(k)
 	_, before := w.left(held.Key())
 	for _, by := range []time.Duration{time.Minute, 25 * time.Hour, -48 * time.Hour, 23*time.Hour + time.Minute} {
-		// What the lease lasts goes down by a second while nothing happens; only a renewal brings it up.
-		w.until("an older lease", func() bool { left, _ := w.left(held.Key()); return left < 24*60*60-1 })
+		// What the lease lasts goes down while nothing happens; only a renewal brings it up.
+		w.until("an older lease", func() bool { left, _ := w.left(held.Key()); return left < 24*60*60-5 })
 		h.set(by)
 		if by == time.Minute {
 			continue
 		}
-		w.until(fmt.Sprint("renewal after ", by), func() bool { left, _ := w.left(held.Key()); return left >= 24*60*60-1 })
+		w.until(fmt.Sprint("renewal after ", by), func() bool { left, _ := w.left(held.Key()); return left >= 24*60*60-5 })
 	}
 	if _, id := w.left(held.Key()); id != before {
 		w.t.Error("it is another lease")

@@ -138,7 +138,7 @@ func resumption(t *testing.T, w world) {
 	v.untilPod("resume-1")
 	w.Reset()
 	for i := range 3 {
-		time.Sleep(1500 * time.Millisecond) // the reflector takes a watch that ends within a second for one that is refused
+		time.Sleep(5 * time.Second) // the reflector takes a watch that ends within a second for one that is refused
 		w.CloseConnections()
 		name := fmt.Sprintf("resumed-%d", i)
 		w.pod(t, name, "n1", nil)

@@ -197,6 +197,17 @@ func (w *wire) add(k *lease.Manager, a ipam.Request) model.Result {
 	return r
 }
 
+// addPatiently is add by a manager that waits a second for the server, which the server of a busy host may not keep.
+func (w *wire) addPatiently(k *lease.Manager, a ipam.Request) (r model.Result) {
+	w.t.Helper()
+	w.until("a lease", func() bool {
+		var err error
+		r, err = k.Add(w.t.Context(), a)
+		return err == nil
+	})
+	return r
+}
+
 func show(r model.Result) string {
 	var out []string
 	for _, ip := range r.IPs {

@@ -52,8 +52,9 @@ func TestRenew(t *testing.T) {
 	r := w.add(k, a)
 	configured(t, ns, r)
 	acks := func() int { return w.seen("DHCPACK") }
+	discovered := w.seen("DHCPDISCOVER") // with those that the client repeated, because the server was slow
 	w.until("two renewals", func() bool { return acks() >= 3 })
-	if n := w.seen("DHCPDISCOVER"); n != 1 {
+	if n := w.seen("DHCPDISCOVER"); n != discovered {
 		t.Errorf("%d times discovered: the lease was not renewed but got anew", n)
 	}
 	if err := k.Close(); err != nil {
@@ -67,7 +68,7 @@ func TestRenew(t *testing.T) {
 	if err := k.Check(t.Context(), a, r); err != nil {
 		t.Error(err)
 	}
-	if n := w.seen("DHCPDISCOVER"); n != 1 {
+	if n := w.seen("DHCPDISCOVER"); n != discovered {
 		t.Errorf("%d times discovered after the restarts", n)
 	}
 	w.gone(k, a)
@@ -92,7 +93,7 @@ func flap(t *testing.T, n int) {
 	t.Helper()
 	host := fmt.Sprintf("dveth%d", n)
 	nettest.Run(t, nil, "ip", "link", "set", host, "down")
-	time.Sleep(300 * time.Millisecond)
+	time.Sleep(3 * time.Second) // the manager looks every 50 ms, on a busy host later
 	nettest.Run(t, nil, "ip", "link", "set", host, "up")
 }
 

@@ -35,8 +35,9 @@ func TestTwoWeeks(t *testing.T) {
 			k := w.manager(clock)
 			ns := w.pod()
 			a := req(ns, "c1", c.keys)
-			r := w.add(k, a)
+			r := w.addPatiently(k, a)
 			configured(t, ns, r)
+			acquired := w.seen(c.reacquired) // with those that the client repeated, because the server was slow
 			// when it is remembered, not when the server has said it
 			answers := func() int { return w.seen(`msg="lease renewed"`) }
 			tried := func() int { return w.seen("dhcp client could not renew a lease") }
@@ -86,8 +87,8 @@ func TestTwoWeeks(t *testing.T) {
 			for n := range 14 {
 				day(n)
 			}
-			if n := w.seen(c.reacquired); n != 1 {
-				t.Errorf("the lease was got anew %d times", n-1)
+			if n := w.seen(c.reacquired); n != acquired {
+				t.Errorf("the lease was got anew %d times", n-acquired)
 			}
 			if d := time.Duration(ahead.Load()); d < 14*24*time.Hour {
 				t.Errorf("only %s have passed", d)
@@ -109,12 +110,7 @@ func TestLeaseEndsByTheClock(t *testing.T) {
 	})
 	ns := w.pod()
 	a := req(ns, "c1", "")
-	var r model.Result
-	w.until("a lease", func() bool { // the server of a busy host may need more than this manager's timeout of a second
-		var err error
-		r, err = k.Add(t.Context(), a)
-		return err == nil
-	})
+	r := w.addPatiently(k, a)
 	configured(t, ns, r)
 	w.stop()
 	for _, d := range []time.Duration{7 * time.Hour, 4 * time.Hour} {
