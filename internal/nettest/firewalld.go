@@ -123,9 +123,9 @@ func (f *FirewalldProcess) start(argv ...string) (stop func()) {
 
 func (f *FirewalldProcess) until(ready func() bool) {
 	f.t.Helper()
-	for end := time.Now().Add(15 * time.Second); !ready(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); !ready(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			f.t.Fatal("firewalld and its bus did not come up in 15 s")
+			f.t.Fatal("firewalld and its bus did not come up in two minutes")
 		}
 	}
 }

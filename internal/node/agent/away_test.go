@@ -136,9 +136,7 @@ func TestServerAwayWhileThingsChange(t *testing.T) {
 		}
 	}
 	for _, p := range []*awayPod{web, client, other, kept} {
-		if err := k.attach(p); err != nil {
-			t.Fatalf("%s: %v\n%s", p.name, err, p.w.log())
-		}
+		k.attached(p.name, func() error { return k.attach(p) })
 	}
 	k.running(web, client, other, kept)
 	k.until("the policy holds", func() bool { return client.reaches(web) && !other.reaches(web) })

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
 
 	"github.com/weft-net/weft/internal/netns"
@@ -62,14 +63,7 @@ func (p linked) lan(typ string) *libcni.NetworkConfigList {
 
 func (p linked) attach(list *libcni.NetworkConfigList, id string, ns *netns.NS) string {
 	p.t.Helper()
-	r, err := p.add(list, id, ns)
-	if err != nil {
-		p.t.Fatalf("ADD %s: %v\n%s", id, err, p.log())
-	}
-	if len(r.IPs) != 1 {
-		p.t.Fatalf("ADD %s: %+v", id, r)
-	}
-	return r.IPs[0].Address.IP.String()
+	return p.frees(list, id, ns)
 }
 
 // frees waits until an address can be allocated again.
@@ -121,9 +115,7 @@ func TestIPAMForAnotherVendorsPlugin(t *testing.T) {
 			p.kill()
 			p.start()
 			for id, ns := range map[string]*netns.NS{"a": a, "b": b} {
-				if err := p.check(list, id, ns); err != nil {
-					t.Errorf("CHECK %s: %v", id, err)
-				}
+				p.whole("CHECK "+id, func() error { return p.check(list, id, ns) })
 			}
 			if _, err := p.add(list, "c", c); err == nil {
 				t.Error("an agent that was killed does not know the addresses any more")
@@ -145,9 +137,7 @@ func TestIPAMForAnotherVendorsPlugin(t *testing.T) {
 			if got := p.frees(list, "a", a); got != second {
 				t.Errorf("after the queued DEL of %s there is %s", second, got)
 			}
-			if err := p.cni.GetStatusNetworkList(p.ctx(), list); err != nil {
-				t.Errorf("STATUS: %v", err)
-			}
+			p.whole("STATUS", func() error { return p.cni.GetStatusNetworkList(p.ctx(), list) })
 			p.collected(list, typ, c, a)
 		})
 	}
@@ -198,9 +188,7 @@ func TestIPAMOfAForeignPlugin(t *testing.T) {
 			t.Errorf("net1 has %s", out)
 		}
 		list, conf := p.runtimes(pod, ns)
-		if err := p.cni.CheckNetworkList(p.ctx(), list, conf); err != nil {
-			t.Errorf("CHECK: %v", err)
-		}
+		p.whole("CHECK", func() error { return p.cni.CheckNetworkList(p.ctx(), list, conf) })
 		if out := nettest.Run(t, ns, "nft", "list", "ruleset"); strings.Contains(out, "weft-ipam") {
 			t.Errorf("the addresses are taken for an interface: %s", out)
 		}
@@ -273,10 +261,13 @@ func TestCalicosOwnList(t *testing.T) {
 		{"K8S_POD_NAME", "pod"},
 		{"K8S_POD_INFRA_CONTAINER_ID", "id-pod"},
 	}
-	result, err := p.cni.AddNetworkList(p.ctx(), list, conf)
-	if err != nil {
-		t.Fatalf("%v\n%s", err, p.log())
-	}
+	var result types.Result
+	p.whole("ADD", func() (err error) {
+		if result, err = p.cni.AddNetworkList(p.ctx(), list, conf); err != nil {
+			_ = p.cni.DelNetworkList(p.ctx(), list, conf)
+		}
+		return err
+	})
 	r, err := current.NewResultFromResult(result)
 	if err != nil || len(r.IPs) != 1 || !strings.HasPrefix(r.IPs[0].Address.IP.String(), "10.57.0.") {
 		t.Errorf("%v %v", r, err)

@@ -31,10 +31,7 @@ func TestExporters(t *testing.T) {
 	}
 	path := n1.path("flows.json")
 	restart(fmt.Sprintf("observe: {level: flows, file: {path: %q}, ipfix: {address: 'tcp://127.0.0.1:1'}}\n", path))
-	list, err := n1.own()
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := n1.ownList()
 	pod1, _ := n1.shopPod(list, "web", nettest.NS(t, "web"))
 	_, addrs2 := p.pod(n2, "pod2")
 	written := func() (out []flow.Record) {

@@ -123,9 +123,7 @@ func TestIPAMClaimOnKubernetes(t *testing.T) {
 			return k.sandbox(name, uid, node)
 		}
 		first := pod("first-"+typ, 1)
-		if err := first.add(); err != nil {
-			t.Fatalf("%s: ADD: %v\n%s", typ, err, k.nodes[0].log())
-		}
+		k.attached("first-"+typ, first.add)
 		want := address(t, first.ns)
 		k.until("the claim's status", func() bool {
 			var claim struct{ Status struct{ IPs []string } }

@@ -95,6 +95,19 @@ func (k *kubeWorld) known(node int, pod string) {
 	})
 }
 
+// attached repeats an ADD that is to be tried again later (code 11), as a runtime does: an agent that has just started, or a
+// server on a busy host, may not answer in time.
+func (k *kubeWorld) attached(pod string, add func() error) {
+	k.t.Helper()
+	k.until("pod "+pod+" is attached", func() bool {
+		err := add()
+		if err != nil && code(err) != 11 {
+			k.t.Fatalf("ADD of pod %s: %v", pod, err)
+		}
+		return err == nil
+	})
+}
+
 func (k *kubeWorld) until(what string, ok func() bool) {
 	k.t.Helper()
 	for limit := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
@@ -164,7 +177,7 @@ func waited(seen []apitest.Request) (out []string) {
 // whose watch has ended or that is not defined, or keeps the node's condition.
 func background(r apitest.Request) bool {
 	return r.Query.Has("watch") || r.Query.Has("resourceVersion") || strings.Contains(r.Path, "projectcalico.org/") ||
-		strings.HasSuffix(r.Path, "/multi-networkpolicies") || strings.HasPrefix(r.Path, "/api/v1/nodes/")
+		strings.HasSuffix(r.Path, "/multi-networkpolicies") || strings.Contains(r.Path, "/flowlisteners") || strings.HasPrefix(r.Path, "/api/v1/nodes/")
 }
 
 // status returns the network status in the pod's annotation.
@@ -275,16 +288,18 @@ func TestKubernetes(t *testing.T) {
 	k.known(1, "a")
 	k.known(2, "b")
 	k.Reset()
-	must("ADD a", a.add())
-	must("ADD b", b.add())
+	k.attached("a", a.add)
+	k.attached("b", b.add)
 	if seen := k.waited(); len(seen) != 0 {
 		t.Errorf("requests that ADD waited for: %v", seen)
 	}
 	nettest.Run(t, a.ns, "ping", "-c1", "-W20", "10.100.2.2")
 	nettest.Run(t, b.ns, "ping", "-c1", "-W20", "10.100.1.2")
-	k.Reset()
 	late := k.sandbox("late", k.pod("late", 2), 1) // the first node's agent never sees it
-	must("ADD of a pod that is not known yet", late.add())
+	k.attached("late", func() error {
+		k.Reset() // the server of a busy host may not answer in a second
+		return late.add()
+	})
 	if seen := k.waited(); len(seen) != 1 || seen[0] != "GET /api/v1/namespaces/default/pods/late" {
 		t.Errorf("requests for a pod that is not known yet: %v", seen)
 	}

@@ -39,6 +39,7 @@ func TestMeshAsked(t *testing.T) {
 		t.Errorf("without the file: %v\n%s", err, out)
 	}
 	w.kill()
+	_ = os.Remove(file) // a pass may have written it meanwhile
 	if out, err := shows(); err == nil {
 		t.Errorf("with neither: %s", out)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/node/migration"
 )
@@ -100,11 +101,17 @@ func TestSilentGuestMigrates(t *testing.T) {
 	p.is(a, "left")
 	p.moves(0)
 	for _, addr := range b.addrs {
-		if out := nettest.Run(t, n2.node, "ip", "route", "get", addr.String()); !strings.Contains(out, "dev cali") {
-			t.Errorf("on the node that the machine has gone to: %s", out)
-		}
-		if out := nettest.Run(t, n1.node, "ip", "route", "get", addr.String()); !strings.Contains(out, " via ") {
-			t.Errorf("on the node that it came from: %s", out)
+		for what, is := range map[string]struct {
+			node *netns.NS
+			way  string
+		}{
+			"on the node that the machine has gone to": {n2.node, "dev cali"},
+			"on the node that it came from":            {n1.node, " via "},
+		} {
+			p.until("the way to "+addr.String()+" "+what, func() bool {
+				out, err := nettest.Try(is.node, "ip", "route", "get", addr.String())
+				return err == nil && strings.Contains(out, is.way)
+			})
 		}
 	}
 

@@ -28,9 +28,7 @@ func TestMovedServer(t *testing.T) {
 	k.known(2, "client")
 	k.known(2, "other")
 	for _, p := range []*awayPod{web, client, other} {
-		if err := k.attach(p); err != nil {
-			t.Fatalf("%s: %v\n%s", p.name, err, p.w.log())
-		}
+		k.attached(p.name, func() error { return k.attach(p) })
 	}
 	k.running(web, client, other)
 	k.until("the policy holds", func() bool { return client.reaches(web) && !other.reaches(web) })

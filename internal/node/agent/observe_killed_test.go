@@ -30,10 +30,7 @@ func TestObserveKilled(t *testing.T) {
 	n1.stop()
 	config("")
 	n1.start()
-	list, err := n1.own()
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := n1.ownList()
 	pod1, _ := n1.shopPod(list, "web", nettest.NS(t, "web"))
 	_, addrs2 := p.pod(n2, "pod2")
 	p.reaches(pod1, addrs2)

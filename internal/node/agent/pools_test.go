@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
+	current "github.com/containernetworking/cni/pkg/types/100"
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/cluster/store/dir"
@@ -122,10 +123,13 @@ func (p two) pod(w *world, id string) (*netns.NS, []netip.Addr) {
 		return err == nil
 	})
 	ns := nettest.NS(p.t, id)
-	got, err := w.add(list, id, ns)
-	if err != nil {
-		p.t.Fatalf("%v\n%s", err, w.log())
-	}
+	var got *current.Result
+	w.whole("ADD", func() (err error) { // the first block may take longer than an ADD waits
+		if got, err = w.add(list, id, ns); err != nil && code(err) != 11 {
+			p.t.Fatalf("%v\n%s", err, w.log())
+		}
+		return err
+	})
 	var addrs []netip.Addr
 	for _, ip := range got.IPs {
 		a, _ := netip.AddrFromSlice(ip.Address.IP)

@@ -108,12 +108,8 @@ func TestCalicosPublishedList(t *testing.T) {
 		t.Errorf("routes: %s", out)
 	}
 	nettest.Run(t, w.node, "ping", "-c1", "-W20", r.IPs[0].Address.IP.String())
-	if err := runtime.CheckNetworkList(w.ctx(), list, p.conf); err != nil {
-		t.Errorf("CHECK: %v", err)
-	}
-	if err := runtime.GetStatusNetworkList(w.ctx(), list); err != nil {
-		t.Errorf("STATUS: %v", err)
-	}
+	w.whole("CHECK", func() error { return runtime.CheckNetworkList(w.ctx(), list, p.conf) })
+	w.whole("STATUS", func() error { return runtime.GetStatusNetworkList(w.ctx(), list) })
 	if err := runtime.DelNetworkList(w.ctx(), list, p.conf); err != nil {
 		t.Errorf("DEL: %v", err)
 	}

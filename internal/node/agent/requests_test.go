@@ -92,7 +92,11 @@ func TestUnknownPods(t *testing.T) {
 		p := k.sandbox(c.pod, c.uid, 1)
 		k.Reset()
 		start := time.Now()
-		if err := p.add(); err != nil {
+		err := p.add()
+		for end := time.Now().Add(time.Minute); code(err) == 11 && time.Now().Before(end); err = p.add() {
+			k.Reset() // the server of a busy host may not answer in a second
+		}
+		if err != nil {
 			t.Errorf("%s: %v\n%s", c.name, err, w.log())
 		}
 		t.Logf("ADD, pod %s: %v", c.name, time.Since(start).Round(time.Millisecond))

@@ -39,9 +39,7 @@ func TestRSS(t *testing.T) {
 	for i := range pods {
 		name := fmt.Sprint("p", i)
 		p := k.sandbox(name, k.pod(name, 1), 1)
-		if err := p.add(); err != nil {
-			t.Fatal(err)
-		}
+		k.attached(name, p.add)
 	}
 	k.until("status of the last", func() bool { return k.status(fmt.Sprint("p", pods-1)) != "" })
 	peak := resident(t, w, "VmRSS")
