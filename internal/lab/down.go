@@ -27,7 +27,7 @@ func (d Dir) Down(ctx context.Context, logf Progress) error {
 		return fmt.Errorf("state directory %s: %w", d, withoutPath(err))
 	}
 	if err := d.checkForeign(); err != nil {
-		return err
+		return d.unlessGone(err, logf)
 	}
 	// An up that was killed right after its start leaves an empty directory. Remove fails for any other.
 	if os.Remove(string(d)) == nil {
@@ -36,11 +36,7 @@ func (d Dir) Down(ctx context.Context, logf Progress) error {
 	}
 	unlock, err := d.lock(ctx)
 	if err != nil {
-		if _, gone := os.Stat(string(d)); errors.Is(gone, os.ErrNotExist) {
-			logf("another weft command has taken down the lab in %s", d)
-			return nil
-		}
-		return err
+		return d.unlessGone(err, logf)
 	}
 	defer unlock()
 	m, err := d.read()
@@ -49,6 +45,15 @@ func (d Dir) Down(ctx context.Context, logf Progress) error {
 	}
 	logf("taking down lab %s in %s", m.Layout.Spec.Name, d)
 	return d.takeDownLocked(ctx)
+}
+
+// unlessGone returns the error, or nil if the directory does not exist any more: another command has taken down the lab.
+func (d Dir) unlessGone(err error, logf Progress) error {
+	if _, gone := os.Stat(string(d)); errors.Is(gone, os.ErrNotExist) {
+		logf("another weft command has taken down the lab in %s", d)
+		return nil
+	}
+	return err
 }
 
 // takeDownLocked removes everything. Each step finds by itself what exists, independent of the layout.
