@@ -171,6 +171,7 @@ func checkReachDetectsFailure(t *testing.T, dir string, st lab.Status) {
 	if err := waits.Start(); err != nil {
 		t.Fatal(err)
 	}
+	defer func() { _ = waits.Process.Kill() }()
 	time.Sleep(3 * time.Second) // the first test has found the failure, on a host that is not busy
 	exec("nft", "delete", "table", "inet", "teeth")
 	if err := waits.Wait(); err != nil {

@@ -88,7 +88,7 @@ func TestTwoWeeks(t *testing.T) {
 				day(n)
 			}
 			if n := w.seen(c.reacquired); n != acquired {
-				t.Errorf("the lease was got anew %d times", n-acquired)
+				t.Errorf("the lease was acquired again %d times", n-acquired)
 			}
 			if d := time.Duration(ahead.Load()); d < 14*24*time.Hour {
 				t.Errorf("only %s have passed", d)
